@@ -1,0 +1,343 @@
+"""Batches of sentence pairs: padded tensors, packed by a budget of tokens, in a resumable order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+_POOL_BATCHES = 50
+
+Token = TypeVar("Token")
+
+
+def shift(tokens: Sequence[Token], *, bos: Token, eos: Token) -> tuple[list[Token], list[Token]]:
+    """What the decoder reads and what it must answer, for teacher forcing.
+
+    Args:
+        tokens: A target sentence without special tokens; ids or strings.
+        bos: The token that begins a sentence.
+        eos: The token that ends one.
+
+    Returns:
+        read: `bos`, then the tokens.
+        answer: The tokens, then `eos`; `answer[i]` is what follows `read[i]`.
+
+    Example:
+        >>> shift("cat sits on the mat".split(), bos="<BOS>", eos="<EOS>")[0]
+        ['<BOS>', 'cat', 'sits', 'on', 'the', 'mat']
+    """
+    return [bos, *tokens], [*tokens, eos]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """Sentences to translate.
+
+    Attributes:
+        source: Ids with the end mark, padded at the end, int64, shape (B, M).
+        source_lengths: Tokens of each row, end mark included, int64, shape (B,).
+        indices: Place of each row in the data set, int64, shape (B,).
+    """
+
+    source: Tensor
+    source_lengths: Tensor
+    indices: Tensor
+
+    def to(self, device: torch.device | str) -> "SourceBatch":
+        """The same batch on another device.
+
+        Args:
+            device: Where the tensors should be.
+
+        Returns:
+            A new batch; `indices` moves too.
+        """
+        return SourceBatch(self.source.to(device), self.source_lengths.to(device), self.indices.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sentence pairs to train on or to score.
+
+    Attributes:
+        source: Source ids with the end mark, padded at the end, int64, shape (B, M).
+        source_lengths: Tokens of each source row, end mark included, int64, shape (B,).
+        target_in: What the decoder reads, begin mark first, padded at the end, int64, shape (B, T).
+        target_out: What it must answer, end mark last, padded at the end, int64, shape (B, T).
+        target_lengths: Tokens of each target row, one mark included, int64, shape (B,).
+        indices: Place of each row in the data set, int64, shape (B,).
+    """
+
+    source: Tensor
+    source_lengths: Tensor
+    target_in: Tensor
+    target_out: Tensor
+    target_lengths: Tensor
+    indices: Tensor
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device.
+
+        Args:
+            device: Where the tensors should be.
+
+        Returns:
+            A new batch; `indices` moves too.
+        """
+        return Batch(
+            source=self.source.to(device),
+            source_lengths=self.source_lengths.to(device),
+            target_in=self.target_in.to(device),
+            target_out=self.target_out.to(device),
+            target_lengths=self.target_lengths.to(device),
+            indices=self.indices.to(device),
+        )
+
+
+class Sentences:
+    """Token ids of many sentences in one flat tensor, so that a batch is a single gather.
+
+    Args:
+        flat: All ids, one sentence after the other, int32 or int64, shape (total,).
+        offsets: Where each sentence begins, and at last the total, int64, shape (sentences + 1,).
+    """
+
+    def __init__(self, flat: Tensor, offsets: Tensor) -> None:
+        self.flat = flat
+        self.offsets = offsets
+        self.lengths = offsets.diff()
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sequence[int]]) -> "Sentences":
+        """Gather sentences given one by one.
+
+        Args:
+            sentences: Ids of each sentence, without special tokens.
+
+        Returns:
+            The sentences in the same order, ids as int32.
+        """
+        kept = list(sentences)
+        lengths = torch.tensor([0, *map(len, kept)], dtype=torch.int64)
+        flat = torch.tensor(list(chain.from_iterable(kept)), dtype=torch.int32)
+        return cls(flat, lengths.cumsum(0))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def padded(
+        self, rows: Tensor, *, pad_id: int, bos_id: int | None = None, eos_id: int | None = None
+    ) -> Tensor:
+        """Some sentences, with or without marks, padded at the end.
+
+        Args:
+            rows: Which sentences, int64, shape (B,), B at least 1.
+            pad_id: Fills what is left of a row.
+            bos_id: Put before the first token. Default: nothing is.
+            eos_id: Put after the last token. Default: nothing is.
+
+        Returns:
+            Ids, int64, shape (B, longest + marks).
+        """
+        lengths = self.lengths[rows]
+        columns = torch.arange(int(lengths.max()))
+        before, after = int(bos_id is not None), int(eos_id is not None)
+        result = torch.full((len(rows), before + len(columns) + after), pad_id)
+        real = columns < lengths[:, None]  # (B, longest)
+        tokens = self.flat[(self.offsets[rows][:, None] + columns)[real]].long()
+        result[:, before : before + len(columns)][real] = tokens
+        if bos_id is not None:
+            result[:, 0] = bos_id
+        if eos_id is not None:
+            result[torch.arange(len(rows)), before + lengths] = eos_id
+        return result
+
+
+class TokenBatches:
+    """Sentence pairs in batches that hold about the same number of tokens each.
+
+    A batch of B pairs takes `B * longest` tokens of the budget, where `longest` is the longest row of either
+    side with its mark. Every epoch shuffles the pairs, sorts pools of some fifty batches by length so that
+    little is padding, cuts them into batches, and shuffles the batches. The order is a function of the seed
+    and the epoch alone: a run that was killed continues with `batches(epoch, start=k)` as if it had not been.
+
+    Args:
+        source: Ids of the source sentences, without special tokens.
+        target: Ids of the target sentences, the same number in the same order.
+        max_tokens: The budget. A pair that alone exceeds it is a batch of its own.
+        pad_id: Id that fills rows up.
+        bos_id: Id that begins what the decoder reads.
+        eos_id: Id that ends a sentence of either side.
+        seed: Chooses the order; 0 or more.
+        max_length: Leaves out pairs with a side of more tokens than this, marks not counted. Default: none.
+
+    Attributes:
+        dropped: How many pairs `max_length` left out.
+
+    Raises:
+        ValueError: The sides differ in number, nothing is left, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        source: Sentences | Iterable[Sequence[int]],
+        target: Sentences | Iterable[Sequence[int]],
+        *,
+        max_tokens: int,
+        pad_id: int,
+        bos_id: int,
+        eos_id: int,
+        seed: int = 0,
+        max_length: int | None = None,
+    ) -> None:
+        self._source = source if isinstance(source, Sentences) else Sentences.of(source)
+        self._target = target if isinstance(target, Sentences) else Sentences.of(target)
+        if len(self._source) != len(self._target):
+            raise ValueError(
+                f"source has {len(self._source)} sentences but target has {len(self._target)}; "
+                "sentence n of one must translate sentence n of the other"
+            )
+        if seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {seed}")
+        _check_budget(max_tokens)
+        self._max_tokens, self._seed = max_tokens, seed
+        self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
+        self._longest = torch.maximum(self._source.lengths, self._target.lengths)
+        fits = (
+            self._longest <= max_length
+            if max_length is not None
+            else torch.ones(len(self._source), dtype=torch.bool)
+        )
+        self._kept = fits.nonzero().squeeze(1)
+        self.dropped = len(self._source) - len(self._kept)
+        if not len(self._kept):
+            raise ValueError(
+                f"no sentence pairs left to batch: {len(self._source)} given, max_length={max_length}"
+            )
+
+    def __len__(self) -> int:
+        """How many pairs an epoch has."""
+        return len(self._kept)
+
+    def plan(self, epoch: int) -> list[Tensor]:
+        """Which pairs each batch of an epoch holds, in the order of the batches.
+
+        Args:
+            epoch: Number of the epoch, 0 or more.
+
+        Returns:
+            For each batch the places of its pairs in the data set, int64, shape (B,).
+
+        Raises:
+            ValueError: `epoch` is negative.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch must be 0 or more, got {epoch}")
+        generator = torch.Generator().manual_seed((self._seed * 1_000_003 + epoch) % 2**63)
+        shuffled = self._kept[torch.randperm(len(self._kept), generator=generator)]
+        mean = float((self._longest[self._kept] + 1).double().mean())
+        pool_size = max(1, int(_POOL_BATCHES * self._max_tokens / mean))
+        pools = [shuffled[begin : begin + pool_size] for begin in range(0, len(shuffled), pool_size)]
+        cut = [batch for pool in pools for batch in self._cut(self._by_length(pool))]
+        return [cut[k] for k in torch.randperm(len(cut), generator=generator).tolist()]
+
+    def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch.
+
+        Args:
+            epoch: Number of the epoch, 0 or more.
+            start: How many batches to skip, because an earlier run has had them.
+
+        Yields:
+            Batches, on the CPU.
+
+        Raises:
+            ValueError: `epoch` is negative, or `start` is not a place in the epoch.
+        """
+        plan = self.plan(epoch)
+        if not 0 <= start <= len(plan):
+            raise ValueError(f"start must be between 0 and the {len(plan)} batches of the epoch, got {start}")
+        for rows in plan[start:]:
+            yield self.batch(rows)
+
+    def ordered(self) -> Iterator[Batch]:
+        """The same pairs for evaluation: no shuffling, longest first; `indices` restores the order.
+
+        Yields:
+            Batches, on the CPU.
+        """
+        for rows in self._cut(self._by_length(self._kept).flip(0)):
+            yield self.batch(rows)
+
+    def batch(self, rows: Tensor) -> Batch:
+        """One batch of chosen pairs.
+
+        Args:
+            rows: Their places in the data set, int64, shape (B,), B at least 1.
+
+        Returns:
+            The batch, on the CPU.
+        """
+        return Batch(
+            source=self._source.padded(rows, pad_id=self._pad_id, eos_id=self._eos_id),
+            source_lengths=self._source.lengths[rows] + 1,
+            target_in=self._target.padded(rows, pad_id=self._pad_id, bos_id=self._bos_id),
+            target_out=self._target.padded(rows, pad_id=self._pad_id, eos_id=self._eos_id),
+            target_lengths=self._target.lengths[rows] + 1,
+            indices=rows,
+        )
+
+    def _by_length(self, rows: Tensor) -> Tensor:
+        """Shortest first; equal lengths keep their order, which for a shuffled pool is random."""
+        source, target = self._source.lengths[rows], self._target.lengths[rows]
+        longest = torch.maximum(source, target)
+        return rows[(longest * 2 * (longest.max() + 1) + source + target).argsort(stable=True)]
+
+    def _cut(self, rows: Tensor) -> list[Tensor]:
+        return _cut(rows, self._longest[rows] + 1, self._max_tokens)
+
+
+def source_batches(
+    source: Sentences | Iterable[Sequence[int]], *, max_tokens: int, pad_id: int, eos_id: int
+) -> Iterator[SourceBatch]:
+    """Batches of sentences to translate: longest first; `indices` restores the order.
+
+    Args:
+        source: Ids of the sentences, without special tokens. None at all gives no batches.
+        max_tokens: Budget of a batch, as rows times longest row. A longer sentence is a batch of its own.
+        pad_id: Id that fills rows up.
+        eos_id: Id that ends a sentence.
+
+    Yields:
+        Batches, on the CPU.
+
+    Raises:
+        ValueError: `max_tokens` is below 1.
+    """
+    _check_budget(max_tokens)
+    sentences = source if isinstance(source, Sentences) else Sentences.of(source)
+    order = sentences.lengths.argsort(descending=True, stable=True)
+    for rows in _cut(order, sentences.lengths[order] + 1, max_tokens):
+        padded = sentences.padded(rows, pad_id=pad_id, eos_id=eos_id)
+        yield SourceBatch(source=padded, source_lengths=sentences.lengths[rows] + 1, indices=rows)
+
+
+def _cut(rows: Tensor, longest: Tensor, max_tokens: int) -> list[Tensor]:
+    """Cut rows, in their order, into as few batches as the budget allows."""
+    sizes: list[int] = []
+    size = width = 0
+    for length in longest.tolist():
+        width = max(width, length)
+        if size and width * (size + 1) > max_tokens:
+            sizes.append(size)
+            size, width = 0, length
+        size += 1
+    return list(rows.split_with_sizes([*sizes, size])) if size else []
+
+
+def _check_budget(max_tokens: int) -> None:
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
