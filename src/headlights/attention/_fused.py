@@ -1,0 +1,90 @@
+"""Path `fused`: torch's `scaled_dot_product_attention`, for the scores that it knows."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headlights.attention._mask_rules import Grid, Mask
+from headlights.attention._scores import Dot, ScaledDot, Score
+
+
+def fused_obstacle(query: Tensor, *, score: Score, mask: Mask | None, observed: bool) -> str | None:
+    """Say why the fused path cannot serve a request, from shapes and types alone.
+
+    Args:
+        query: Float, shape (..., N, E).
+        score: The score asked for.
+        mask: The mask asked for, or None.
+        observed: Whether observations are asked for.
+
+    Returns:
+        The reason in a few words, or None if it can.
+    """
+    if observed:
+        return "cannot observe weights"
+    # Subclasses may compute something else, so the exact type counts.
+    if type(score) is Dot:
+        if not isinstance(score.scale, float):
+            return "has no learned scale"
+    elif type(score) is not ScaledDot:
+        return f"knows Dot and ScaledDot only, not {type(score).__name__}"
+    if mask is not None and mask.bias_dtype not in (None, query.dtype):
+        return f"adds a bias of the query's type {query.dtype} only, not {mask.bias_dtype}"
+    return None
+
+
+def attend_fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Score,
+    mask: Mask | None,
+    dropout: float,
+    grid: Grid,
+) -> Tensor:
+    """Compute the context without ever holding the weights.
+
+    Args:
+        query: Float, shape (..., N, E).
+        key: Float, shape (..., M, E).
+        value: Float, shape (..., M, E_v).
+        score: A `ScaledDot`, or a `Dot` with fixed scale.
+        mask: What is hidden and added, or None.
+        dropout: Probability of dropping a weight, 0 <= p < 1.
+        grid: The sizes.
+
+    Returns:
+        The context, shape (..., N, E_v).
+    """
+    scale = score.scale if isinstance(score, Dot) else None
+    assert not isinstance(scale, Tensor)  # `fused_obstacle` sends learned scales elsewhere
+    bias, is_causal = None, False
+    if mask is not None:
+        # The kernel masks the future before it scales: -inf times 0 is NaN, times -1 it is +inf.
+        is_causal = (scale is None or scale > 0) and mask.is_plain_causal(grid)
+        bias = None if is_causal else _one_tensor(mask, grid)
+    leading = grid.leading
+    if len(leading) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
+        return F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+    query, key, value = (_four_dims(tensor, leading) for tensor in (query, key, value))
+    if bias is not None and bias.ndim > 2:
+        bias = _four_dims(bias, leading)
+    context = F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+    return context.reshape(*leading, *context.shape[-2:])
+
+
+def _one_tensor(mask: Mask, grid: Grid) -> Tensor | None:
+    """Merge what is hidden and what is added into the one mask that the kernel takes."""
+    visible, bias = mask.evaluate(grid, 0, grid.queries)
+    if bias is None or visible is None:
+        return visible if bias is None else bias
+    return torch.where(visible, bias, -torch.inf)
+
+
+def _four_dims(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Give (..., n, m) two leading dimensions, the only shape that the fast kernels take."""
+    tensor = tensor.expand(*leading, *tensor.shape[-2:])
+    if len(leading) < 2:
+        return tensor.reshape(*leading, *(1,) * (2 - len(leading)), *tensor.shape[-2:])
+    return tensor.flatten(0, len(leading) - 2)  # (product of all but the last, last, n, m)

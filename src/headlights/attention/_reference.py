@@ -1,0 +1,81 @@
+"""Path `reference`: the formula written out, which every other path must agree with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headlights.attention._mask_rules import Grid, Mask
+from headlights.attention._observations import Observation
+from headlights.attention._scores import PreparedKey, Score
+
+
+def attend_reference(
+    query: Tensor,
+    prepared: PreparedKey,
+    value: Tensor,
+    *,
+    score: Score,
+    mask: Mask | None,
+    dropout: float,
+    observations: Sequence[Observation],
+    grid: Grid,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """Compute context = softmax(score(query, key) + bias, hidden keys at minus infinity) @ value.
+
+    Args:
+        query: Float, shape (..., N, E_q).
+        prepared: The keys, prepared by `score`.
+        value: Float, shape (..., M, E_v).
+        score: Gives the scores, (..., N, M).
+        mask: What is hidden and added, or None.
+        dropout: Probability of dropping a weight, 0 <= p < 1.
+        observations: What to keep of the weights.
+        grid: The sizes.
+
+    Returns:
+        The context, shape (..., N, E_v) in the value's type, and one result per observation.
+    """
+    visible, bias = mask.evaluate(grid, 0, grid.queries) if mask is not None else (None, None)
+    weights = softmax(score(query, prepared), visible, bias)  # (..., N, M)
+    seen = tuple(_observe(observation, weights, grid) for observation in observations)
+    if dropout > 0:
+        weights = F.dropout(weights, dropout)
+    with torch.autocast(value.device.type, enabled=False):
+        context = weights @ value.to(weights.dtype)  # (..., N, E_v)
+    return context.to(value.dtype), seen
+
+
+def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Turn scores into weights; a row without a visible key becomes zeros, and so does its gradient.
+
+    Args:
+        scores: Float32 or float64, shape (..., N, M).
+        visible: Bool, broadcastable to the scores, True = may look; None = everything.
+        bias: Float, broadcastable to the scores, added to them; None = nothing. Scores of minus infinity,
+            with the bias or without, are hidden too.
+
+    Returns:
+        Shape (..., N, M); each row sums to 1, or to 0 if nothing in it is visible.
+    """
+    if bias is not None:
+        scores = scores + bias
+    hidden = scores == -torch.inf
+    if visible is not None:
+        hidden = hidden | ~visible
+    dead = hidden.all(-1, keepdim=True)  # (..., N, 1)
+    # A dead row is filled with zeros first and blanked afterwards: the softmax of nothing but -inf is NaN,
+    # and blanking a NaN does not keep it out of the gradient.
+    fill = torch.zeros_like(dead, dtype=scores.dtype).masked_fill(~dead, -torch.inf)
+    weights = torch.softmax(torch.where(hidden, fill, scores), -1)
+    return weights.masked_fill(dead, 0)
+
+
+def _observe(observation: Observation, weights: Tensor, grid: Grid) -> Any:
+    weights = weights if observation.differentiable else weights.detach()
+    shape = (*grid.leading, grid.queries, grid.keys)
+    collector = observation.start(shape)
+    collector.update(slice(0, grid.queries), weights.expand(shape))
+    return collector.result()
