@@ -1,0 +1,204 @@
+"""The interchange file: a map with its words as JSON, NPZ or safetensors (docs/attention-file.md)."""
+
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headlights.view._maps import AttentionMap, load_numpy
+from headlights.view._page import write_beside
+
+FORMAT = "headlights-attention"
+VERSION = 1
+_ARRAYS = ("weights", "values", "indices")
+
+
+def save_attention(path: str | os.PathLike[str], attention: AttentionMap) -> Path:
+    """Writes an attention map as a file that `load_attention` and `headlights view` read.
+
+    Args:
+        path: Where to; the name ends in `.json`, `.npz` or `.safetensors`, and so chooses the format. An
+            older file is replaced at once, never half.
+        attention: What to write.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: The name ends otherwise, or a word cannot be held by the format: NumPy drops NUL
+            characters at the end of a string, so NPZ refuses them.
+        ImportError: The format is safetensors, which is not installed.
+        OSError: The file cannot be written.
+    """
+    place = Path(path)
+    write, _ = _format(place)
+    return write_beside(place, write(attention))
+
+
+def load_attention(path: str | os.PathLike[str]) -> AttentionMap:
+    """Reads an attention map that `save_attention` or any other program wrote. Nothing in it is executed.
+
+    Args:
+        path: A file whose name ends in `.json`, `.npz` or `.safetensors`.
+
+    Returns:
+        The map; arrays keep the type that NPZ and safetensors gave them, numbers from JSON are float64.
+
+    Raises:
+        ValueError: The file is broken, cut short or of another kind, or its shapes, words and numbers do not
+            fit; one line that names the file, what was expected and what came.
+        ImportError: The format is safetensors, which is not installed.
+        OSError: The file cannot be read.
+    """
+    place = Path(path)
+    _, read = _format(place)
+    try:
+        fields = read(place)
+        _check_header(fields)
+        return AttentionMap(
+            fields["source"],
+            fields["target"],
+            **{name: fields[name] for name in (*_ARRAYS, "title", "links") if fields.get(name) is not None},
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place}: {_first_line(error)}") from error
+
+
+def _format(path: Path) -> tuple[Callable[[AttentionMap], bytes], Callable[[Path], dict[str, Any]]]:
+    formats = {
+        ".json": (_to_json, _from_json),
+        ".npz": (_to_npz, _from_npz),
+        ".safetensors": (_to_safetensors, _from_safetensors),
+    }
+    if path.suffix not in formats:
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(formats)}, got {path.suffix!r}")
+    return formats[path.suffix]
+
+
+def _check_header(fields: dict[str, Any]) -> None:
+    if fields.get("format") != FORMAT:
+        raise ValueError(f"expected format {FORMAT!r}, got {fields.get('format')!r}")
+    if fields.get("version") != VERSION:
+        raise ValueError(f"expected version {VERSION}, got {fields.get('version')!r}")
+    for name in ("source", "target"):
+        if not isinstance(fields.get(name), list):
+            raise ValueError(f"expected {name!r}, a list of words, got {type(fields.get(name)).__name__}")
+    if fields.get("weights") is None and fields.get("values") is None:
+        raise ValueError("expected 'weights', or 'values' and 'indices', got neither")
+
+
+def _header(attention: AttentionMap) -> dict[str, Any]:
+    """All but the arrays; what is not there is left out."""
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": list(attention.source),
+        "target": list(attention.target),
+    }
+    if attention.title is not None:
+        header["title"] = attention.title
+    if attention.links:
+        header["links"] = [list(link) for link in attention.links]
+    return header
+
+
+def _arrays(attention: AttentionMap) -> dict[str, Any]:
+    found = {name: getattr(attention, name) for name in _ARRAYS}
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def _to_json(attention: AttentionMap) -> bytes:
+    fields = _header(attention) | {name: array.tolist() for name, array in _arrays(attention).items()}
+    return (json.dumps(fields) + "\n").encode("ascii")
+
+
+def _from_json(path: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected JSON in UTF-8, got {_first_line(error)}") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
+    target, source = fields.get("target"), fields.get("source")
+    if target == [] and isinstance(source, list):
+        widths = {"weights": len(source), "values": 0, "indices": 0}
+        fields |= {
+            name: _without_rows(fields[name], width) for name, width in widths.items() if name in fields
+        }
+    return fields
+
+
+def _without_rows(nested: Any, width: int) -> Any:
+    """Nested lists cannot say how wide the rows of a map without rows are; an array can."""
+    found = load_numpy().asarray(nested)
+    return found.reshape((*found.shape, width)) if found.size == 0 and found.ndim in (1, 3) else found
+
+
+def _to_npz(attention: AttentionMap) -> bytes:
+    np = load_numpy()
+    header = _header(attention)
+    for text in [*attention.source, *attention.target, attention.title or ""]:
+        if text.endswith("\0"):
+            raise ValueError(
+                f"NPZ cannot hold a text that ends in NUL, got {text!r}; use JSON or safetensors"
+            )
+    for name in ("source", "target"):
+        header[name] = np.array(header[name], dtype=None if header[name] else "U1")
+    file = io.BytesIO()
+    np.savez_compressed(file, **header, **_arrays(attention))
+    return file.getvalue()
+
+
+def _from_npz(path: Path) -> dict[str, Any]:
+    np = load_numpy()
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError(
+                "expected an NPZ file (a whole zip archive), got something else or a part of one"
+            )
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            known = ("format", "version", "source", "target", "title", "links", *_ARRAYS)
+            fields = {name: archive[name] for name in known if name in archive.files}
+    except (OSError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"expected a whole NPZ file, got {_first_line(error)}") from error
+    return {name: field if name in _ARRAYS else field.tolist() for name, field in fields.items()}
+
+
+def _to_safetensors(attention: AttentionMap) -> bytes:
+    from safetensors.numpy import save  # noqa: PLC0415 - an extra
+
+    np = load_numpy()
+    metadata = {
+        name: value if name == "format" else json.dumps(value) for name, value in _header(attention).items()
+    }
+    return save({name: np.ascontiguousarray(array) for name, array in _arrays(attention).items()}, metadata)
+
+
+def _from_safetensors(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - an extra
+
+    path.open("rb").close()  # a file that is not there is an OSError, in the system's words
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            fields = {name: file.get_tensor(name) for name in _ARRAYS if name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:
+        raise ValueError(f"expected a whole safetensors file, got {_first_line(error)}") from error
+    for name in ("version", "source", "target", "title", "links"):
+        if name in metadata:
+            try:
+                fields[name] = json.loads(metadata[name])
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"expected JSON in the metadata {name!r}, got {metadata[name]!r:.60}"
+                ) from error
+    return fields | {"format": metadata.get("format")}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
