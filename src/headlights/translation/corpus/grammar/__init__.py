@@ -1,0 +1,5 @@
+"""The built-in corpus: English-Italian pairs from a synchronous grammar, with gold alignments."""
+
+from headlights.translation.corpus.grammar.sampling import EXAMPLES, Example, Splits, generate, splits
+
+__all__ = ["EXAMPLES", "Example", "Splits", "generate", "splits"]

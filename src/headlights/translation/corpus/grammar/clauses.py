@@ -1,0 +1,223 @@
+"""Clauses: scenes told with a subject, a verb group, objects, places, adverbs and relative clauses."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from headlights.translation.corpus.grammar.lexicon import Noun, Scene, Verb, lexicon
+from headlights.translation.corpus.grammar.nouns import (
+    Choices,
+    Determiner,
+    NounPhrase,
+    noun_phrase,
+    preposition,
+)
+from headlights.translation.corpus.grammar.phrases import Phrase, say
+from headlights.translation.corpus.grammar.verbs import Agreement, Tense, be, moods, there_is, verb_group
+
+_COUNTED: Sequence[Determiner] = ("many", "a", "number")
+_LOCATIVE: Sequence[Determiner] = ("the", "this", "a", "my")
+_SUBJECT: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many", "every")
+# Verbs that suit any object, and so decide for no sense.
+_NEUTRAL = ("look_for", "find", "see", "describe", "remember", "draw")
+_MANNER = (
+    ("slowly", "lentamente"),
+    ("quickly", "velocemente"),
+    ("carefully", "attentamente"),
+    ("gladly", "volentieri"),
+)
+_WHEN: Mapping[Tense, Sequence[tuple[str, str]]] = {
+    "present": (
+        ("today", "oggi"),
+        ("now", "adesso"),
+        ("every day", "ogni giorno"),
+        ("every evening", "ogni sera"),
+    ),
+    "past": (("yesterday", "ieri"), ("this morning", "questa mattina")),
+}
+
+
+@cache
+def actions_of() -> Mapping[str, tuple[Scene, ...]]:
+    """Return for each noun that can act the general scenes in which it does."""
+    actions: defaultdict[str, list[Scene]] = defaultdict(list)
+    for scene in lexicon().scenes:
+        for noun in scene.subjects if scene.verbs else ():
+            actions[noun.key].append(scene)
+    return {key: tuple(scenes) for key, scenes in actions.items()}
+
+
+def choose_scene(choices: Choices, ambiguous: float = 0.6) -> Scene:
+    """Return a scene; with the chance `ambiguous` one that decides the sense of an ambiguous noun, both alike often."""
+    book = lexicon()
+    if choices.happens(ambiguous):
+        sense = choices.rng.choice(choices.rng.choice(tuple(book.senses.values())))
+        return choices.rng.choice(book.scenes_of[sense.key])
+    return choices.rng.choice(book.scenes)
+
+
+def clause(
+    choices: Choices, *, tense: Tense = "present", question: bool = False, scene: Scene | None = None
+) -> Phrase:
+    """Return a whole clause without final mark; a question has English word order of questions."""
+    scene = scene or choose_scene(choices)
+    noun = choices.rng.choice(scene.subjects)
+    if not scene.verbs:
+        return _being(choices, scene, noun, tense, question=question)
+    subject = subject_of(choices, noun)
+    return predicate(choices, scene, subject, tense, question=question)
+
+
+def predicate(
+    choices: Choices, scene: Scene, subject: NounPhrase, tense: Tense, *, question: bool = False
+) -> Phrase:
+    """Return the subject and what it does in this scene."""
+    verbs = [verb for verb in scene.verbs if verb.past or tense == "present"]
+    if not verbs:
+        verbs, tense = list(scene.verbs), "present"
+    verb = choices.rng.choice(verbs)
+    agreement = Agreement(subject.plural, subject.gender, tense)
+    fit = moods(verb, tense)
+    mood = "plain" if question or choices.happens(0.55) else choices.rng.choice(fit)
+    group = verb_group(verb, agreement, mood, question=question)
+    rest, nouns = _complements(choices, scene, verb, subject.noun)
+    _record(choices, scene, [subject.noun, *nouns], verb)
+    adverb = Phrase()
+    if (
+        verb.manner
+        and mood in ("plain", "can", "must", "want")
+        and choices.happens(0.04 + choices.richness / 8)
+    ):
+        adverb = say(*choices.rng.choice(_MANNER))
+    body = _in_order(group.phrase, rest, adverb)
+    when = _when(choices, tense) if mood in ("plain", "not") and not _is_state(verb) else Phrase()
+    if when.source and not question and choices.happens(0.4):
+        return when + subject.phrase + body
+    return Phrase(group.moved) + subject.phrase + body + when
+
+
+def _in_order(group: Phrase, rest: Phrase, adverb: Phrase) -> Phrase:
+    """English says the adverb of manner last, Italian right after the verb."""
+    return Phrase(group.source + rest.source + adverb.source, group.target + adverb.target + rest.target)
+
+
+def _is_state(verb: Verb) -> bool:
+    return not verb.infinitive
+
+
+def _when(choices: Choices, tense: Tense) -> Phrase:
+    if not choices.happens(0.08 + choices.richness / 6):
+        return Phrase()
+    english, italian = choices.rng.choice(_WHEN[tense])
+    return say(english, italian)
+
+
+def _complements(choices: Choices, scene: Scene, verb: Verb, subject: Noun) -> tuple[Phrase, list[Noun]]:
+    """Return the objects and the place, and their nouns."""
+    rest, nouns = Phrase(), []
+    if scene.objects:
+        noun = choices.rng.choice(scene.objects)
+        nouns.append(noun)
+        allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many")
+        if verb.key in ("have", "contain", "produce"):
+            allowed = _COUNTED
+        choices.combinations.add(("object", verb.key, noun.key))
+        rest = with_relative(choices, noun_phrase(choices, noun, allowed), last=not scene.places)
+    if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
+        place = choices.rng.choice(scene.places)
+        noun = choices.rng.choice(place.nouns)
+        if noun is not subject and noun not in nouns:
+            nouns.append(noun)
+            rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
+        elif not scene.optional:
+            rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
+    return rest, nouns
+
+
+def _record(choices: Choices, scene: Scene, nouns: Sequence[Noun], verb: Verb | None) -> None:
+    """Remember which words decided the sense: the nouns beside the ambiguous one, else the verb."""
+    if scene.sense is None:
+        return
+    deciding = [noun.key for noun in nouns if noun is not scene.sense]
+    if not deciding and verb is not None:
+        deciding = [verb.key]
+    choices.combinations.update(("sense", scene.sense.key, word) for word in deciding)
+
+
+def _being(choices: Choices, scene: Scene, noun: Noun, tense: Tense, *, question: bool) -> Phrase:
+    """Tell where something is: there is a plate on the table, the plate is on the table."""
+    place = choices.rng.choice(scene.places)
+    where = choices.rng.choice(place.nouns)
+    _record(choices, scene, [noun, where], None)
+    there = place.preposition != "of" and choices.happens(0.5)
+    subject = noun_phrase(choices, noun, ("a", "number", "many")) if there else subject_of(choices, noun)
+    if there and subject.determiner == "the" and not (noun.mass or not noun.italian[1]):
+        there = False
+    agreement = Agreement(subject.plural, subject.gender, tense)
+    location = preposition(place.preposition, noun_phrase(choices, where, _LOCATIVE))
+    if there:
+        return there_is(agreement, question=question) + subject.phrase + location
+    verb = be(agreement, negated=not question and choices.happens(0.2))
+    if question:
+        return Phrase(verb.source) + subject.phrase + Phrase([], verb.target) + location
+    return subject.phrase + verb + location
+
+
+def quality(choices: Choices, subject: NounPhrase, tense: Tense, *, question: bool = False) -> Phrase:
+    """Return "NOUN is ADJECTIVE", perhaps with a degree or a second adjective."""
+    agreement = Agreement(subject.plural, subject.gender, tense)
+    adjectives = choices.rng.sample(subject.noun.adjectives, k=min(2, len(subject.noun.adjectives)))
+    words = [say(each.english, each.agree(subject.gender, subject.plural)) for each in adjectives]
+    choices.combinations.update(("adjective", subject.noun.key, each.english) for each in adjectives[:1])
+    described = words[0]
+    if choices.happens(0.3):
+        described = say(*choices.rng.choice((("very", "molto"), ("too", "troppo")))) + described
+    elif len(words) == 2 and choices.happens(choices.richness):
+        described = described + say("and", "e") + words[1]
+        choices.combinations.add(("adjective", subject.noun.key, adjectives[1].english))
+    verb = be(agreement, negated=not question and choices.happens(0.15))
+    if question:
+        return Phrase(verb.source) + subject.phrase + Phrase([], verb.target) + described
+    return subject.phrase + verb + described
+
+
+def subject_of(choices: Choices, noun: Noun) -> NounPhrase:
+    """Return a noun phrase as subject, perhaps with a relative clause."""
+    subject = noun_phrase(choices, noun, _SUBJECT)
+    subject.phrase = with_relative(choices, subject, last=False)
+    return subject
+
+
+def with_relative(choices: Choices, head: NounPhrase, *, last: bool) -> Phrase:
+    """Return the noun phrase, perhaps with "that the man looks for" or "who sings"."""
+    chance = choices.richness / (2 if last else 3)
+    if not choices.happens(chance) or head.determiner == "every":
+        return head.phrase
+    noun = head.noun
+    if noun.group in ("anyone", "person", "animal") and noun.key in actions_of():
+        return head.phrase + _acting(choices, head)
+    if noun.group in ("matter", "event", "nature", "part", "place"):
+        return head.phrase
+    return head.phrase + _wanted(choices)
+
+
+def _acting(choices: Choices, head: NounPhrase) -> Phrase:
+    """Return a relative clause whose subject is the head: who reads the book."""
+    scene = choices.rng.choice(actions_of()[head.noun.key])
+    verb = choices.rng.choice(scene.verbs)
+    group = verb_group(verb, Agreement(head.plural, head.gender))
+    nested = Choices(choices.rng, 0.0, choices.combinations)
+    rest, _ = _complements(nested, scene, verb, head.noun)
+    return say("that" if head.noun.group == "animal" else "who", "che") + group.phrase + rest
+
+
+def _wanted(choices: Choices) -> Phrase:
+    """Return a relative clause whose object is the head, true of anything: that the man looks for."""
+    book = lexicon()
+    verb = book.verbs[choices.rng.choice(_NEUTRAL)]
+    tense: Tense = "past" if choices.happens(0.4) else "present"
+    subject = noun_phrase(
+        choices, choices.rng.choice(book.groups["anyone"]), ("the", "my", "this"), plain=True
+    )
+    group = verb_group(verb, Agreement(subject.plural, subject.gender, tense))
+    return say("that", "che") + subject.phrase + group.phrase

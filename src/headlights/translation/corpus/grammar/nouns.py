@@ -1,0 +1,172 @@
+"""Noun phrases: determiners, adjectives, owners and relative clauses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from headlights.translation.corpus.grammar.agreement import Article, Gender
+from headlights.translation.corpus.grammar.lexicon import BEFORE_NOUN, Adjective, Noun, lexicon
+from headlights.translation.corpus.grammar.phrases import Phrase, Target, Word
+
+Determiner = Literal["the", "a", "this", "my", "every", "number", "many"]
+
+_NUMBERS = (("two", "due"), ("three", "tre"), ("four", "quattro"), ("five", "cinque"))
+_MINE = {("m", False): "mio", ("f", False): "mia", ("m", True): "miei", ("f", True): "mie"}
+_MANY = {("m", True): "molti", ("f", True): "molte", ("m", False): "molto", ("f", False): "molta"}
+_OWNED = frozenset({"text", "instrument", "vessel", "clothing", "thing", "animal", "place"})
+
+
+@dataclass(slots=True)
+class NounPhrase:
+    """A noun phrase and what the rest of the clause must agree with."""
+
+    noun: Noun
+    phrase: Phrase
+    plural: bool
+    determiner: Determiner
+
+    @property
+    def gender(self) -> Gender:
+        """Of the Italian noun."""
+        return self.noun.gender
+
+
+@dataclass
+class Choices:
+    """The random choices of one sentence.
+
+    Attributes:
+        rng: Where they come from.
+        richness: Chance, 0..1, that a phrase gets one more part.
+        combinations: Pairs of words that were combined so far, the kind first.
+    """
+
+    rng: Random
+    richness: float
+    combinations: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def happens(self, chance: float) -> bool:
+        """Return True with this chance, 0..1."""
+        return self.rng.random() < chance
+
+
+def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tuple[Determiner, bool]:
+    """Choose a determiner among the allowed ones that fits the noun, and the number; the first is the likeliest."""
+    fits = [each for each in allowed if _fits(noun, each)] or ["the"]
+    determiner: Determiner = fits[0] if choices.happens(0.5) else choices.rng.choice(fits)
+    if not noun.english[0]:
+        return determiner, True
+    if determiner in ("number", "many"):
+        return determiner, not noun.mass
+    several = determiner in ("the", "this", "my") and bool(noun.italian[1]) and not noun.mass
+    return determiner, several and choices.happens(0.3)
+
+
+def _fits(noun: Noun, determiner: Determiner) -> bool:
+    singular, plural = noun.english
+    match determiner:
+        case "a":
+            return bool(singular) and not noun.mass
+        case "every":
+            return bool(singular and noun.italian[1]) and not noun.mass
+        case "number":
+            return bool(singular and noun.italian[1]) and not noun.mass
+        case "many":
+            return bool(noun.italian[1]) or noun.mass
+        case "my":
+            return not noun.ambiguous and noun.key not in ("man", "woman", "boy", "girl")
+    return True
+
+
+def noun_phrase(
+    choices: Choices,
+    noun: Noun,
+    allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many"),
+    *,
+    plain: bool = False,
+) -> NounPhrase:
+    """Return a noun with determiner and, unless `plain`, perhaps adjectives and an owner."""
+    determiner, plural = determine(choices, noun, allowed)
+    adjectives = [] if plain else _adjectives(choices, noun)
+    # Mass nouns mark their English plural "~".
+    word = Word(noun.english[plural])
+    head = Target(noun.italian[plural], (word,))
+    english = [Word(adjective.english) for adjective in adjectives]
+    agreed = [
+        Target(adjective.agree(noun.gender, plural), (adjective_word,))
+        for adjective, adjective_word in zip(adjectives, english, strict=True)
+    ]
+    before = agreed[:-1]
+    opening = _opening(choices, determiner, noun, plural, (english or [word])[0].text)
+    phrase = opening + Phrase([*english, word], [*before, head, *agreed[len(before) :]])
+    for adjective in adjectives:
+        choices.combinations.add(("adjective", noun.key, adjective.english))
+    if not plain and noun.group in _OWNED and determiner != "my" and choices.happens(choices.richness / 3):
+        owner = noun_phrase(
+            choices, choices.rng.choice(_owners()), ("the", "my", "this"), plain=choices.happens(0.6)
+        )
+        phrase += preposition("of", owner)
+    return NounPhrase(noun, phrase, plural, determiner)
+
+
+def _owners() -> tuple[Noun, ...]:
+    groups = lexicon().groups
+    return groups["anyone"] + groups["person"]
+
+
+def _adjectives(choices: Choices, noun: Noun) -> list[Adjective]:
+    if not noun.adjectives or not choices.happens(0.15 + choices.richness / 2):
+        return []
+    last = choices.rng.choice(noun.adjectives)
+    first = choices.rng.choice(noun.adjectives)
+    apart = last.english not in BEFORE_NOUN and first.english in BEFORE_NOUN
+    return [first, last] if apart and choices.happens(0.6) else [last]
+
+
+def _opening(choices: Choices, determiner: Determiner, noun: Noun, plural: bool, following: str) -> Phrase:
+    """Return the determiner in both languages; `following` is the English word after it."""
+    if determiner == "number":
+        english, italian = choices.rng.choice(_NUMBERS)
+        word = Word(english)
+        return Phrase([word], [Target(italian, (word,))])
+    if determiner == "many":
+        return _many(choices, noun, plural)
+    if determiner == "every":
+        word = Word("every")
+        return Phrase([word], [Target("ogni", (word,))])
+    if determiner == "my":
+        word = Word("my")
+        mine = Target(_MINE[noun.gender, plural], (word,))
+        return Phrase([word], [Target(Article("the", noun.gender, plural), (word,)), mine])
+    if determiner == "a":
+        word = Word("an" if following[0].lower() in "aeiou" and not following.startswith("us") else "a")
+    elif determiner == "this":
+        word = Word("these" if plural else "this")
+    else:
+        word = Word("the")
+    return Phrase([word], [Target(Article(determiner, noun.gender, plural), (word,))])
+
+
+def _many(choices: Choices, noun: Noun, plural: bool) -> Phrase:
+    form = _MANY[noun.gender, plural]
+    if plural and choices.happens(0.6):
+        word = Word("many")
+        return Phrase([word], [Target(form, (word,))])
+    a, lot, of = Word("a"), Word("lot"), Word("of")
+    return Phrase([a, lot, of], [Target(form, (lot,), (a, of))])
+
+
+_PREPOSITIONS = {
+    "on": "su", "in": "in", "of": "di", "from": "da", "to": "a", "with": "con", "for": "per",
+    "under": "sotto", "after": "dopo", "near": "vicino",
+}  # fmt: skip
+
+
+def preposition(english: str, complement: NounPhrase) -> Phrase:
+    """Return a preposition and its noun phrase; near is two words, vicino a."""
+    word = Word(english)
+    target = [Target(_PREPOSITIONS[english], (word,))]
+    if english == "near":
+        target.append(Target("a", (word,)))
+    return Phrase([word], target) + complement.phrase
