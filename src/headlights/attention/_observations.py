@@ -11,6 +11,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+__all__ = [
+    "Collector",
+    "Entropy",
+    "MeanWeights",
+    "Observation",
+    "PerRow",
+    "Top",
+    "TopWeights",
+    "Weights",
+]
+
 
 class Collector(ABC):
     """Takes one call's weights block by block; made by `Observation.start`, used once."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._observations import Observation
-from headlights.attention._scores import PreparedKey, Score
+from headlights.attention._scores import PreparedKey, Score, full_precision
 
 
 def attend_reference(
@@ -39,36 +39,39 @@ def attend_reference(
         The context, shape (..., N, E_v) in the value's type, and one result per observation.
     """
     visible, bias = mask.evaluate(grid, 0, grid.queries) if mask is not None else (None, None)
-    weights = softmax(score(query, prepared), visible, bias)  # (..., N, M)
+    weights = softmax(score(query, prepared), visible, bias, finite=score.finite)  # (..., N, M)
     seen = tuple(_observe(observation, weights, grid) for observation in observations)
     if dropout > 0:
         weights = F.dropout(weights, dropout)
-    with torch.autocast(value.device.type, enabled=False):
+    with full_precision(value.device.type):
         context = weights @ value.to(weights.dtype)  # (..., N, E_v)
     return context.to(value.dtype), seen
 
 
-def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None) -> Tensor:
+def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, finite: bool) -> Tensor:
     """Turn scores into weights; a row without a visible key becomes zeros, and so does its gradient.
 
     Args:
         scores: Float32 or float64, shape (..., N, M).
         visible: Bool, broadcastable to the scores, True = may look; None = everything.
-        bias: Float, broadcastable to the scores, added to them; None = nothing. Scores of minus infinity,
-            with the bias or without, are hidden too.
+        bias: Float, broadcastable to the scores, added to them; None = nothing. Minus infinity hides.
+        finite: The scores hold no minus infinity; otherwise that hides too.
 
     Returns:
         Shape (..., N, M); each row sums to 1, or to 0 if nothing in it is visible.
     """
     if bias is not None:
         scores = scores + bias
-    hidden = scores == -torch.inf
-    if visible is not None:
-        hidden = hidden | ~visible
+    hidden = None if visible is None else ~visible
+    if bias is not None or not finite:
+        infinite = scores == -torch.inf
+        hidden = infinite if hidden is None else hidden | infinite
+    if hidden is None:
+        return torch.softmax(scores, -1)
     dead = hidden.all(-1, keepdim=True)  # (..., N, 1)
     # A dead row is filled with zeros first and blanked afterwards: the softmax of nothing but -inf is NaN,
     # and blanking a NaN does not keep it out of the gradient.
-    fill = torch.zeros_like(dead, dtype=scores.dtype).masked_fill(~dead, -torch.inf)
+    fill = torch.where(dead, 0.0, -torch.inf).to(scores.dtype)
     weights = torch.softmax(torch.where(hidden, fill, scores), -1)
     return weights.masked_fill(dead, 0)
 

@@ -6,11 +6,14 @@ A score works in two steps, so that what depends on the keys alone is computed o
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+
+__all__ = ["Additive", "Bilinear", "Dot", "Function", "PreparedKey", "ScaledDot", "Score", "as_score"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,13 @@ class Score(nn.Module):
     """Base of all scores; subclass it, override `forward` and, if keys can be prepared, `prepare_key`.
 
     Scores of half-precision inputs come in float32: a product of two float16 vectors easily passes 65504.
+
+    Attributes:
+        finite: Promises that finite inputs never score minus infinity, which saves looking for it. A score
+            of minus infinity hides the key. Default: no promise.
     """
+
+    finite: bool = False
 
     def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:
         """Do the work that depends on the keys alone.
@@ -140,6 +149,7 @@ class Dot(Score):
         ValueError: `scale` is not finite.
     """
 
+    finite = True
     scale: nn.Parameter | float
 
     def __init__(self, scale: float = 1.0, *, learned: bool = False) -> None:
@@ -162,6 +172,8 @@ class ScaledDot(Score):
     the product has variance E; dividing by √E brings it back to 1, where the softmax has slope.
     """
 
+    finite = True
+
     def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:  # noqa: ARG002
         return _products(query, prepared.key, max(query.shape[-1], 1) ** -0.5)
 
@@ -177,6 +189,8 @@ class Bilinear(Score):
         device: Where the parameters live. Default: torch's default device.
         dtype: Type of the parameters. Default: torch's default type.
     """
+
+    finite = True
 
     def __init__(
         self,
@@ -220,6 +234,7 @@ class Additive(Score):
         dtype: Type of the parameters. Default: torch's default type.
     """
 
+    finite = True
     bias: nn.Parameter | None
 
     def __init__(
@@ -316,6 +331,19 @@ def as_score(score: Score | Callable[[Tensor, Tensor], Tensor] | None) -> Score:
     return score if isinstance(score, Score) else Function(score)
 
 
+def full_precision(device_type: str) -> AbstractContextManager[Any]:
+    """Suspend autocast, which would form products in half precision, where they overflow.
+
+    Args:
+        device_type: As in `torch.device.type`.
+
+    Returns:
+        A context manager; it costs next to nothing where autocast is off.
+    """
+    autocast = torch.is_autocast_enabled(device_type)
+    return torch.autocast(device_type, enabled=False) if autocast else nullcontext()
+
+
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
@@ -323,15 +351,14 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def _products(query: Tensor, key: Tensor, scale: Tensor | float) -> Tensor:
     _check_width("query", query, "the prepared key's width", key.shape[-1])
     wide = _wide(query.dtype)
-    # Autocast would form the products in half precision, where they overflow.
-    with torch.autocast(query.device.type, enabled=False):
+    with full_precision(query.device.type):
         # Scaling the query costs N*E products, scaling the scores N*M.
         return (query.to(wide) * scale) @ key.to(wide).mT  # (..., N, M)
 
 
 def _tanh_sums(query: Tensor, key: Tensor, b: Tensor) -> Tensor:
     wide = _wide(query.dtype)
-    with torch.autocast(query.device.type, enabled=False):
+    with full_precision(query.device.type):
         hidden = torch.tanh(query.to(wide)[..., :, None, :] + key.to(wide)[..., None, :, :])  # (..., N, M, A)
         return hidden @ b.to(wide)  # (..., N, M)
 

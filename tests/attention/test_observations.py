@@ -1,0 +1,175 @@
+"""What is kept of the weights: edges, gradients, blocks and refusals."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from headlights import attend, masks, observations, scores
+from headlights.attention import Observation
+
+INF = math.inf
+SCORES = torch.tensor(
+    [
+        [0.0, -INF, -INF, -INF, -INF],  # one usable key
+        [1.0, 1.0, 1.0, 1.0, -INF],  # uniform over four
+        [2.0, 0.5, -INF, -INF, -INF],  # two usable keys
+        [-INF, -INF, -INF, -INF, -INF],  # none
+        [0.0, 3.0, 3.0, -1.0, 0.0],  # ties
+        [0.0, 800.0, 0.0, 0.0, 0.0],  # the others underflow to 0
+    ],
+    dtype=torch.float64,
+)
+
+
+def observe(observation: Any, raw: Tensor = SCORES) -> Any:
+    """Observe weights whose scores are given: a bias on scores of zero."""
+    query, key = torch.zeros(raw.shape[-2], 2).double(), torch.zeros(raw.shape[-1], 2).double()
+    return attend(query, key, key, mask=masks.bias(raw), observe=observation)[1]
+
+
+def test_case13_entropy_in_nats_is_never_nan() -> None:
+    expected = []
+    for row in SCORES:
+        usable = [float(s) for s in row if s > -INF]
+        log_z = math.log(sum(math.exp(s - max(usable)) for s in usable)) + max(usable) if usable else 0.0
+        expected.append(log_z - sum(math.exp(s - log_z) * s for s in usable))  # log Z - mean score
+    entropy = observe(observations.Entropy())
+    assert entropy.shape == (6,)
+    assert torch.allclose(entropy, torch.tensor(expected, dtype=torch.float64), atol=1e-9)
+    assert entropy[0] == 0
+    assert entropy[3] == 0
+    assert entropy[1].item() == pytest.approx(math.log(4), abs=1e-12)
+    assert (entropy >= 0).all()
+
+
+def test_case13_top_weights_are_sorted_and_unused_slots_marked() -> None:
+    weights = observe(observations.Weights())
+    top = observe(observations.TopWeights(3))
+    for row in range(6):
+        expected = sorted(weights[row].tolist(), reverse=True)[:3]
+        assert top.values[row].tolist() == expected
+        for value, index in zip(top.values[row], top.indices[row], strict=True):
+            assert (index == -1) == (value == 0)
+            assert index == -1 or weights[row, index] == value
+    assert top.indices[0].tolist() == [0, -1, -1]
+    assert sorted(top.indices[4, :2].tolist()) == [1, 2]
+
+
+def test_top_weights_may_ask_for_more_than_there_are() -> None:
+    top = observe(observations.TopWeights(7))
+    assert top.values.shape == top.indices.shape == (6, 7)
+    assert (top.values[:, 5:] == 0).all()
+    assert (top.indices[:, 5:] == -1).all()
+    empty = observe(observations.TopWeights(2), torch.zeros(3, 0).double())
+    assert empty.indices.tolist() == [[-1, -1]] * 3
+
+
+def test_mean_weights_average_the_heads() -> None:
+    query, key = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 4, 7)
+    _, (mean, weights) = attend(query, key, key, observe=(observations.MeanWeights(), observations.Weights()))
+    assert torch.allclose(mean, (weights[:, 0] + weights[:, 1] + weights[:, 2]) / 3)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        observations.Weights,
+        observations.MeanWeights,
+        observations.Entropy,
+        lambda **kw: observations.TopWeights(3, **kw),
+    ],
+    ids=["Weights", "MeanWeights", "Entropy", "TopWeights"],
+)
+def test_differentiable_observations_carry_gradients(kind: Any) -> None:
+    query = torch.randn(1, 2, 3, 2, dtype=torch.float64, requires_grad=True)
+    key = torch.randn(1, 2, 5, 2, dtype=torch.float64, requires_grad=True)
+    mask = masks.lengths([4]) & masks.hide(torch.tensor([[True], [False], [False]]))
+
+    def seen(query: Tensor, key: Tensor) -> Any:
+        result = attend(query, key, key, mask=mask, observe=kind(differentiable=True))[1]
+        return result if isinstance(result, Tensor) else result[0]
+
+    assert torch.autograd.gradcheck(seen, (query, key))
+    detached = attend(query, key, key, mask=mask, observe=kind())[1]
+    assert not (detached if isinstance(detached, Tensor) else detached[0]).requires_grad
+
+
+def test_entropy_gradient_is_finite_where_weights_underflow() -> None:
+    raw = SCORES.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(observe(observations.Entropy(differentiable=True), raw).sum(), raw)
+    assert torch.isfinite(grad).all()
+    assert (grad[3] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [observations.Weights(), observations.MeanWeights(), observations.Entropy(), observations.TopWeights(2)],
+    ids=repr,
+)
+def test_blocks_give_what_the_whole_gives(observation: Observation) -> None:
+    weights = torch.softmax(torch.randn(2, 3, 7, 5), -1)
+    whole = observation.start((2, 3, 7, 5))
+    whole.update(slice(0, 7), weights)
+    blocks = observation.start((2, 3, 7, 5))
+    for start, stop in ((0, 2), (2, 3), (3, 7)):
+        blocks.update(slice(start, stop), weights[..., start:stop, :])
+    one, other = whole.result(), blocks.result()
+    for left, right in zip(
+        one if isinstance(one, tuple) else (one,),
+        other if isinstance(other, tuple) else (other,),
+        strict=True,
+    ):
+        assert torch.equal(left, right)
+
+
+def test_a_users_own_observation() -> None:
+    class Received(Observation):
+        def start(self, shape: tuple[int, ...]) -> observations.Collector:
+            return _Sum()
+
+    class _Sum(observations.Collector):
+        def __init__(self) -> None:
+            self.total: Tensor | float = 0.0
+
+        def update(self, rows: slice, weights: Tensor) -> None:
+            self.total = self.total + weights.sum(-2)
+
+        def result(self) -> Tensor | float:
+            return self.total
+
+    query, key = torch.randn(3, 5), torch.randn(4, 5)
+    _, (received, weights) = attend(query, key, key, observe=(Received(), observations.Weights()))
+    assert torch.allclose(received, weights.sum(-2))
+
+
+def test_one_observation_gives_one_result_and_a_tuple_a_tuple() -> None:
+    x = torch.randn(3, 2)
+    assert isinstance(attend(x, x, x), Tensor)
+    assert isinstance(attend(x, x, x, observe=observations.Weights())[1], Tensor)
+    assert isinstance(attend(x, x, x, observe=(observations.Weights(),))[1], tuple)
+    assert attend(x, x, x, observe=())[1] == ()
+
+
+def test_refusals() -> None:
+    x = torch.randn(3, 2)
+    with pytest.raises(TypeError, match=r"observe: expected an observation such as .*Weights\(\).*got True"):
+        attend(x, x, x, observe=True)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="TopWeights: k must be 1 or more, got 0"):
+        observations.TopWeights(0)
+    with pytest.raises(ValueError, match=r"MeanWeights: weights of shape \(3, 3\) have no head dimension"):
+        attend(x, x, x, observe=observations.MeanWeights())
+    with pytest.raises(
+        ValueError, match="path: 'fused' cannot observe weights; use path='auto' or 'reference'"
+    ):
+        attend(x, x, x, observe=observations.Weights(), path="fused")
+    assert repr(observations.TopWeights(2)) == "TopWeights(differentiable=False, k=2)"
+
+
+def test_observing_never_changes_the_context() -> None:
+    query, key = torch.randn(2, 3, 5), torch.randn(2, 4, 5)
+    score = scores.Additive(5, 5, 3)
+    plain = attend(query, key, key, score=score)
+    assert torch.equal(plain, attend(query, key, key, score=score, observe=observations.Entropy())[0])
