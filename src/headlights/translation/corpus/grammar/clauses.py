@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from headlights.translation.corpus.grammar.lexicon import Noun, Scene, Verb, lexicon
+from headlights.translation.corpus.grammar.lexicon import LIVING, Adjective, Noun, Scene, Verb, lexicon
 from headlights.translation.corpus.grammar.nouns import (
     Choices,
     Determiner,
@@ -15,6 +15,8 @@ from headlights.translation.corpus.grammar.nouns import (
 from headlights.translation.corpus.grammar.phrases import Phrase, say
 from headlights.translation.corpus.grammar.verbs import Agreement, Tense, be, moods, there_is, verb_group
 
+# Their negation would be another word: no man, few men.
+_QUANTIFIED: Sequence[Determiner] = ("every", "many")
 _COUNTED: Sequence[Determiner] = ("many", "a", "number")
 _LOCATIVE: Sequence[Determiner] = ("the", "this", "a", "my")
 _SUBJECT: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many", "every")
@@ -48,7 +50,7 @@ def actions_of() -> Mapping[str, tuple[Scene, ...]]:
 
 
 def choose_scene(choices: Choices, ambiguous: float = 0.6) -> Scene:
-    """Return a scene; with the chance `ambiguous` one that decides the sense of an ambiguous noun, both alike often."""
+    """Return a scene; with the chance `ambiguous`, one that decides a sense; every sense is as likely."""
     book = lexicon()
     if choices.happens(ambiguous):
         sense = choices.rng.choice(choices.rng.choice(tuple(book.senses.values())))
@@ -64,7 +66,7 @@ def clause(
     noun = choices.rng.choice(scene.subjects)
     if not scene.verbs:
         return _being(choices, scene, noun, tense, question=question)
-    subject = subject_of(choices, noun)
+    subject = subject_of(choices, noun, relative=not question)
     return predicate(choices, scene, subject, tense, question=question)
 
 
@@ -77,10 +79,12 @@ def predicate(
         verbs, tense = list(scene.verbs), "present"
     verb = choices.rng.choice(verbs)
     agreement = Agreement(subject.plural, subject.gender, tense)
-    fit = moods(verb, tense)
+    fit = moods(
+        verb, tense, acting=subject.noun.group in LIVING, negatable=subject.determiner not in _QUANTIFIED
+    )
     mood = "plain" if question or choices.happens(0.55) else choices.rng.choice(fit)
     group = verb_group(verb, agreement, mood, question=question)
-    rest, nouns = _complements(choices, scene, verb, subject.noun)
+    rest, nouns = _complements(choices, scene, verb, of_one=not subject.plural)
     _record(choices, scene, [subject.noun, *nouns], verb)
     adverb = Phrase()
     if (
@@ -112,7 +116,7 @@ def _when(choices: Choices, tense: Tense) -> Phrase:
     return say(english, italian)
 
 
-def _complements(choices: Choices, scene: Scene, verb: Verb, subject: Noun) -> tuple[Phrase, list[Noun]]:
+def _complements(choices: Choices, scene: Scene, verb: Verb, *, of_one: bool) -> tuple[Phrase, list[Noun]]:
     """Return the objects and the place, and their nouns."""
     rest, nouns = Phrase(), []
     if scene.objects:
@@ -122,15 +126,13 @@ def _complements(choices: Choices, scene: Scene, verb: Verb, subject: Noun) -> t
         if verb.key in ("have", "contain", "produce"):
             allowed = _COUNTED
         choices.combinations.add(("object", verb.key, noun.key))
-        rest = with_relative(choices, noun_phrase(choices, noun, allowed), last=not scene.places)
+        head = noun_phrase(choices, noun, allowed, of_one=of_one)
+        rest = head.phrase if scene.places else with_relative(choices, head, last=True)
     if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
         place = choices.rng.choice(scene.places)
         noun = choices.rng.choice(place.nouns)
-        if noun is not subject and noun not in nouns:
-            nouns.append(noun)
-            rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
-        elif not scene.optional:
-            rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
+        nouns.append(noun)
+        rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE, of_one=of_one))
     return rest, nouns
 
 
@@ -150,41 +152,55 @@ def _being(choices: Choices, scene: Scene, noun: Noun, tense: Tense, *, question
     where = choices.rng.choice(place.nouns)
     _record(choices, scene, [noun, where], None)
     there = place.preposition != "of" and choices.happens(0.5)
-    subject = noun_phrase(choices, noun, ("a", "number", "many")) if there else subject_of(choices, noun)
-    if there and subject.determiner == "the" and not (noun.mass or not noun.italian[1]):
-        there = False
+    subject = (
+        noun_phrase(choices, noun, _COUNTED) if there else subject_of(choices, noun, relative=not question)
+    )
     agreement = Agreement(subject.plural, subject.gender, tense)
     location = preposition(place.preposition, noun_phrase(choices, where, _LOCATIVE))
     if there:
         return there_is(agreement, question=question) + subject.phrase + location
-    verb = be(agreement, negated=not question and choices.happens(0.2))
+    negatable = not question and scene.sense is None and subject.determiner not in _QUANTIFIED
+    verb = be(agreement, negated=negatable and choices.happens(0.2))
     if question:
         return Phrase(verb.source) + subject.phrase + Phrase([], verb.target) + location
     return subject.phrase + verb + location
 
 
-def quality(choices: Choices, subject: NounPhrase, tense: Tense, *, question: bool = False) -> Phrase:
-    """Return "NOUN is ADJECTIVE", perhaps with a degree or a second adjective."""
+def qualities(subject: NounPhrase) -> list[Adjective]:
+    """Return the adjectives that can still be said of it."""
+    said = subject.adjectives
+    return [each for each in subject.noun.adjectives if all(each.allows(other) for other in said)]
+
+
+def quality(
+    choices: Choices, subject: NounPhrase, tense: Tense, *, question: bool = False, continued: bool = False
+) -> Phrase:
+    """Return "NOUN is ADJECTIVE", perhaps negated, graded or with a second adjective unless `continued`."""
     agreement = Agreement(subject.plural, subject.gender, tense)
-    adjectives = choices.rng.sample(subject.noun.adjectives, k=min(2, len(subject.noun.adjectives)))
+    fitting = qualities(subject)
+    first = choices.rng.choice(fitting)
+    second = choices.rng.choice(fitting)
+    adjectives = [first, second] if first.allows(second) else [first]
     words = [say(each.english, each.agree(subject.gender, subject.plural)) for each in adjectives]
     choices.combinations.update(("adjective", subject.noun.key, each.english) for each in adjectives[:1])
     described = words[0]
     if choices.happens(0.3):
         described = say(*choices.rng.choice((("very", "molto"), ("too", "troppo")))) + described
-    elif len(words) == 2 and choices.happens(choices.richness):
+    elif len(words) == 2 and not continued and choices.happens(choices.richness):
         described = described + say("and", "e") + words[1]
         choices.combinations.add(("adjective", subject.noun.key, adjectives[1].english))
-    verb = be(agreement, negated=not question and choices.happens(0.15))
+    negatable = not question and not continued and subject.determiner not in _QUANTIFIED
+    verb = be(agreement, negated=negatable and choices.happens(0.15))
     if question:
         return Phrase(verb.source) + subject.phrase + Phrase([], verb.target) + described
     return subject.phrase + verb + described
 
 
-def subject_of(choices: Choices, noun: Noun) -> NounPhrase:
-    """Return a noun phrase as subject, perhaps with a relative clause."""
+def subject_of(choices: Choices, noun: Noun, *, relative: bool = True) -> NounPhrase:
+    """Return a noun phrase as subject, perhaps with a relative clause if one is allowed."""
     subject = noun_phrase(choices, noun, _SUBJECT)
-    subject.phrase = with_relative(choices, subject, last=False)
+    if relative:
+        subject.phrase = with_relative(choices, subject, last=False)
     return subject
 
 
@@ -194,7 +210,7 @@ def with_relative(choices: Choices, head: NounPhrase, *, last: bool) -> Phrase:
     if not choices.happens(chance) or head.determiner == "every":
         return head.phrase
     noun = head.noun
-    if noun.group in ("anyone", "person", "animal") and noun.key in actions_of():
+    if noun.group in LIVING and noun.key in actions_of():
         return head.phrase + _acting(choices, head)
     if noun.group in ("matter", "event", "nature", "part", "place"):
         return head.phrase
@@ -207,8 +223,8 @@ def _acting(choices: Choices, head: NounPhrase) -> Phrase:
     verb = choices.rng.choice(scene.verbs)
     group = verb_group(verb, Agreement(head.plural, head.gender))
     nested = Choices(choices.rng, 0.0, choices.combinations)
-    rest, _ = _complements(nested, scene, verb, head.noun)
-    return say("that" if head.noun.group == "animal" else "who", "che") + group.phrase + rest
+    rest, _ = _complements(nested, scene, verb, of_one=not head.plural)
+    return say("that" if head.noun.group in ("animal", "marine") else "who", "che") + group.phrase + rest
 
 
 def _wanted(choices: Choices) -> Phrase:
@@ -216,8 +232,6 @@ def _wanted(choices: Choices) -> Phrase:
     book = lexicon()
     verb = book.verbs[choices.rng.choice(_NEUTRAL)]
     tense: Tense = "past" if choices.happens(0.4) else "present"
-    subject = noun_phrase(
-        choices, choices.rng.choice(book.groups["anyone"]), ("the", "my", "this"), plain=True
-    )
+    subject = noun_phrase(choices, choices.rng.choice(book.neutral), ("the", "my", "this"), plain=True)
     group = verb_group(verb, Agreement(subject.plural, subject.gender, tense))
     return say("that", "che") + subject.phrase + group.phrase

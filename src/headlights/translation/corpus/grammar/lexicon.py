@@ -13,6 +13,24 @@ from headlights.translation.corpus.grammar.agreement import Gender
 BEFORE_NOUN = frozenset({"big", "small", "new", "old", "young"})
 
 
+# Those who want, can and must, and are told by what they do: who sings.
+LIVING = frozenset({"anyone", "youth", "person", "animal", "marine"})
+# Adjectives of which a thing has only one.
+_CONTRARY = tuple(
+    frozenset(words.split())
+    for words in (
+        "big small",
+        "new old young",
+        "long short tall small",
+        "red white black green blue yellow",
+        "clean dirty",
+        "hot cold",
+        "happy sad",
+        "rich poor",
+    )
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Adjective:
     """An adjective with its four Italian forms: masculine, feminine, masculine plural, feminine plural."""
@@ -24,13 +42,17 @@ class Adjective:
         """Return the Italian form for a noun of this gender and number."""
         return self.italian[2 * plural + (gender == "f")]
 
+    def allows(self, other: "Adjective") -> bool:
+        """Whether the same thing can be this and the other."""
+        return self != other and not any({self.english, other.english} <= contrary for contrary in _CONTRARY)
+
 
 @dataclass(frozen=True, slots=True)
 class Noun:
     """A noun in both languages.
 
     Attributes:
-        key: Its name in the lexicon: the English word, with the Italian one (table/tavolo) if that is ambiguous.
+        key: Its name in the lexicon: the English word; both words (table/tavolo) if it is ambiguous.
         english: English singular and plural; empty where the corpus has none.
         italian: Italian singular and plural; empty where the corpus has none.
         gender: Of the Italian noun.
@@ -121,6 +143,8 @@ class Lexicon:
         senses: For each ambiguous English noun (its singular), its two senses.
         scenes: Scenes without an ambiguous noun.
         scenes_of: For the key of each sense, the scenes that decide for it.
+        people: All that can own, say and look for something.
+        neutral: People who could do anything, and so decide for no sense.
     """
 
     nouns: Mapping[str, Noun]
@@ -129,6 +153,8 @@ class Lexicon:
     senses: Mapping[str, tuple[Noun, ...]]
     scenes: tuple[Scene, ...]
     scenes_of: Mapping[str, tuple[Scene, ...]]
+    people: tuple[Noun, ...]
+    neutral: tuple[Noun, ...]
 
 
 @cache
@@ -164,6 +190,8 @@ def lexicon() -> Lexicon:
             sense_nouns[word].key: tuple(words.scene(line, sense_nouns[word]) for line in _rows(table))
             for word, table in scenes["senses"].items()
         },
+        people=groups["anyone"] + groups["youth"] + groups["person"],
+        neutral=groups["anyone"] + groups["youth"],
     )
 
 

@@ -14,7 +14,15 @@ Determiner = Literal["the", "a", "this", "my", "every", "number", "many"]
 _NUMBERS = (("two", "due"), ("three", "tre"), ("four", "quattro"), ("five", "cinque"))
 _MINE = {("m", False): "mio", ("f", False): "mia", ("m", True): "miei", ("f", True): "mie"}
 _MANY = {("m", True): "molti", ("f", True): "molte", ("m", False): "molto", ("f", False): "molta"}
-_OWNED = frozenset({"text", "instrument", "vessel", "clothing", "thing", "animal", "place"})
+# What somebody has: my house, the house of the doctor.
+_OWNED_GROUPS = frozenset({"food", "drink", "text", "music", "instrument", "vessel", "clothing", "thing"})
+_OWNED = frozenset(
+    {"dog", "cat", "horse", "cow", "pig", "bird", "house", "kitchen", "garden", "room", "office", "money"}
+)
+# Whom somebody calls theirs, though they own them not.
+_CLOSE = frozenset({"child", "friend", "doctor", "cook", "teacher", "student", "lawyer", "secretary"})
+# What nobody has several of: they have one trunk, not many.
+_SINGLE = frozenset({"trunk/tronco", "trunk/proboscide", "chest/petto", "bill/becco"})
 
 
 @dataclass(slots=True)
@@ -25,6 +33,7 @@ class NounPhrase:
     phrase: Phrase
     plural: bool
     determiner: Determiner
+    adjectives: Sequence[Adjective] = ()
 
     @property
     def gender(self) -> Gender:
@@ -52,9 +61,10 @@ class Choices:
 
 
 def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tuple[Determiner, bool]:
-    """Choose a determiner among the allowed ones that fits the noun, and the number; the first is the likeliest."""
-    fits = [each for each in allowed if _fits(noun, each)] or ["the"]
-    determiner: Determiner = fits[0] if choices.happens(0.5) else choices.rng.choice(fits)
+    """Choose a determiner among the allowed ones that fits the noun, and number; prefer the first."""
+    determiner: Determiner = allowed[0]
+    if choices.happens(0.5) or not _fits(noun, determiner):
+        determiner = choices.rng.choice([each for each in allowed if _fits(noun, each)] or ["the"])
     if not noun.english[0]:
         return determiner, True
     if determiner in ("number", "many"):
@@ -64,19 +74,24 @@ def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tu
 
 
 def _fits(noun: Noun, determiner: Determiner) -> bool:
-    singular, plural = noun.english
+    singular = noun.english[0]
     match determiner:
         case "a":
             return bool(singular) and not noun.mass
         case "every":
             return bool(singular and noun.italian[1]) and not noun.mass
         case "number":
-            return bool(singular and noun.italian[1]) and not noun.mass
+            return bool(singular and noun.italian[1]) and not noun.mass and noun.key not in _SINGLE
         case "many":
-            return bool(noun.italian[1]) or noun.mass
+            return (bool(noun.italian[1]) or noun.mass) and noun.key not in _SINGLE
         case "my":
-            return not noun.ambiguous and noun.key not in ("man", "woman", "boy", "girl")
+            return is_owned(noun) or noun.key in _CLOSE
     return True
+
+
+def is_owned(noun: Noun) -> bool:
+    """Whether it makes sense that somebody owns such a thing."""
+    return noun.group in _OWNED_GROUPS or noun.key in _OWNED
 
 
 def noun_phrase(
@@ -85,9 +100,22 @@ def noun_phrase(
     allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many"),
     *,
     plain: bool = False,
+    of_one: bool = False,
 ) -> NounPhrase:
-    """Return a noun with determiner and, unless `plain`, perhaps adjectives and an owner."""
+    """Return a noun with its determiner, and perhaps adjectives and an owner.
+
+    Args:
+        choices: Draws them, and remembers the combinations.
+        noun: The noun.
+        allowed: Determiners, the likeliest first.
+        plain: Leave out adjectives and owners.
+        of_one: Whether only one person or thing is concerned, which has one trunk and not several.
+
+    Returns:
+        The phrase, with what the verb agrees with.
+    """
     determiner, plural = determine(choices, noun, allowed)
+    plural = plural and not (of_one and noun.key in _SINGLE)
     adjectives = [] if plain else _adjectives(choices, noun)
     # Mass nouns mark their English plural "~".
     word = Word(noun.english[plural])
@@ -102,17 +130,12 @@ def noun_phrase(
     phrase = opening + Phrase([*english, word], [*before, head, *agreed[len(before) :]])
     for adjective in adjectives:
         choices.combinations.add(("adjective", noun.key, adjective.english))
-    if not plain and noun.group in _OWNED and determiner != "my" and choices.happens(choices.richness / 3):
+    if not plain and is_owned(noun) and determiner != "my" and choices.happens(choices.richness / 3):
         owner = noun_phrase(
-            choices, choices.rng.choice(_owners()), ("the", "my", "this"), plain=choices.happens(0.6)
+            choices, choices.rng.choice(lexicon().people), ("the", "my", "this"), plain=choices.happens(0.6)
         )
         phrase += preposition("of", owner)
-    return NounPhrase(noun, phrase, plural, determiner)
-
-
-def _owners() -> tuple[Noun, ...]:
-    groups = lexicon().groups
-    return groups["anyone"] + groups["person"]
+    return NounPhrase(noun, phrase, plural, determiner, adjectives)
 
 
 def _adjectives(choices: Choices, noun: Noun) -> list[Adjective]:
@@ -120,7 +143,7 @@ def _adjectives(choices: Choices, noun: Noun) -> list[Adjective]:
         return []
     last = choices.rng.choice(noun.adjectives)
     first = choices.rng.choice(noun.adjectives)
-    apart = last.english not in BEFORE_NOUN and first.english in BEFORE_NOUN
+    apart = last.english not in BEFORE_NOUN and first.english in BEFORE_NOUN and first.allows(last)
     return [first, last] if apart and choices.happens(0.6) else [last]
 
 
@@ -158,8 +181,8 @@ def _many(choices: Choices, noun: Noun, plural: bool) -> Phrase:
 
 
 _PREPOSITIONS = {
-    "on": "su", "in": "in", "of": "di", "from": "da", "to": "a", "with": "con", "for": "per",
-    "under": "sotto", "after": "dopo", "near": "vicino",
+    "on": "su", "in": "in", "into": "in", "of": "di", "from": "da", "to": "a", "at": "a", "with": "con",
+    "for": "per", "under": "sotto", "after": "dopo", "near": "vicino",
 }  # fmt: skip
 
 

@@ -105,7 +105,7 @@ class Splits:
 
 
 def generate(count: int, *, seed: int) -> list[Pair]:
-    """Return distinct sentence pairs with gold links; the first of them do not depend on how many are asked for.
+    """Return distinct sentence pairs with gold links; asking for more of them does not change the first.
 
     Args:
         count: How many pairs, 0 or more.
@@ -124,10 +124,10 @@ def generate(count: int, *, seed: int) -> list[Pair]:
 
 
 def splits(seed: int = 0, train: int = 12000, valid: int = 500, test: int = 500) -> Splits:
-    """Return disjoint splits; each test pair combines words that no training pair combines, all of them trained on.
+    """Return disjoint splits; each test pair combines words that are all trained on, but never together.
 
-    What is held out is an adjective with a noun, a verb with its object, or a word that decides the sense of an
-    ambiguous one. Which combinations these are does not depend on the seed.
+    What is held out is an adjective with a noun, a verb with its object, or a word that decides the sense of
+    an ambiguous one. Which combinations these are does not depend on the seed.
 
     Args:
         seed: Decides which pairs.

@@ -1,23 +1,49 @@
 """Sentences: clauses joined, asked, reported, and written with their links."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from random import Random
 
 from headlights.translation.corpus.grammar.clauses import (
     choose_scene,
     clause,
     predicate,
+    qualities,
     quality,
     subject_of,
 )
-from headlights.translation.corpus.grammar.lexicon import lexicon
+from headlights.translation.corpus.grammar.lexicon import Noun, lexicon
 from headlights.translation.corpus.grammar.nouns import Choices, noun_phrase
 from headlights.translation.corpus.grammar.phrases import Phrase, realise, say
 from headlights.translation.corpus.grammar.verbs import Agreement, Tense, says_that
 from headlights.translation.corpus.pair import Pair
 
-LONGEST = 25
-_SHORT, _MIDDLE, _LONG = (0.0, 0.35, 0.8)
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A bucket of sentence lengths and how to fill it.
+
+    Attributes:
+        shortest: In English words, the final mark included.
+        longest: In English words, the final mark included.
+        richness: As in `Choices`.
+        joined: Chance, 0..1, of two clauses; 0 also excludes other sentences with two verbs.
+    """
+
+    shortest: int
+    longest: int
+    richness: float
+    joined: float
+
+
+_LENGTHS = (
+    Length(3, 5, 0.0, 0.0),
+    Length(6, 10, 0.2, 0.05),
+    Length(11, 15, 0.3, 0.7),
+    Length(16, 20, 0.5, 0.75),
+    Length(21, 25, 0.7, 0.9),
+)
+_SHARES = (0.12, 0.35, 0.26, 0.16, 0.11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,57 +55,62 @@ class Sentence:
 
 
 def sentence(rng: Random) -> Sentence:
-    """Return a random sentence of at most `LONGEST` English words, final mark included."""
+    """Return a random sentence of 3 to 25 English words, final mark included."""
+    length = rng.choices(_LENGTHS, _SHARES)[0]
     while True:
-        choices = Choices(rng, rng.choice((_SHORT, _SHORT, _MIDDLE, _MIDDLE, _LONG)))
-        phrase, mark = _shape(choices)
+        choices = Choices(rng, length.richness)
+        phrase, mark = _shape(choices, length)
         if rng.random() < 0.7:
             phrase += say(mark, mark)
-        if len(phrase.source) <= LONGEST:
+        if length.shortest <= len(phrase.source) <= length.longest:
             return Sentence(realise(phrase), frozenset(choices.combinations))
 
 
-def _shape(choices: Choices) -> tuple[Phrase, str]:
+def _shape(choices: Choices, length: Length) -> tuple[Phrase, str]:
     """Choose the kind of sentence; return it and its final mark."""
     tense: Tense = "past" if choices.happens(0.3) else "present"
-    draw = choices.rng.random()
-    if draw < 0.45 - choices.richness / 4:
+    if choices.happens(length.joined):
+        return _joined(choices), "."
+    # Sentences with two verbs come last: the shortest have none of them.
+    draw = choices.rng.uniform(0, 1 if length.joined else 0.78)
+    if draw < 0.5:
         return clause(choices, tense=tense), "."
-    if draw < 0.55:
-        return clause(choices, tense=tense, question=True), "?"
     if draw < 0.65:
+        return clause(choices, tense=tense, question=True), "?"
+    if draw < 0.78:
         return _quality(choices, tense, question=choices.happens(0.2))
-    if draw < 0.75:
+    if draw < 0.9:
         return _quality_and_scene(choices), "."
-    if draw < 0.82:
-        return _reported(choices), "."
-    return _joined(choices), "."
+    return _reported(choices), "."
 
 
 def _quality(choices: Choices, tense: Tense, *, question: bool) -> tuple[Phrase, str]:
-    groups = lexicon().groups
-    noun = choices.rng.choice([noun for group in groups.values() for noun in group if noun.adjectives])
-    return quality(choices, subject_of(choices, noun), tense, question=question), "?" if question else "."
+    noun = choices.rng.choice(_describable())
+    subject = subject_of(choices, noun, relative=not question)
+    if not qualities(subject):
+        return _quality(choices, tense, question=question)
+    return quality(choices, subject, tense, question=question), "?" if question else "."
+
+
+@cache
+def _describable() -> tuple[Noun, ...]:
+    return tuple(noun for group in lexicon().groups.values() for noun in group if noun.adjectives)
 
 
 def _quality_and_scene(choices: Choices) -> Phrase:
     """The old table is strange and has two drawers: the sense is decided far from the word."""
-    while True:
-        scene = choose_scene(choices, ambiguous=0.8)
-        noun = choices.rng.choice(scene.subjects)
-        if scene.verbs and noun.adjectives:
-            break
-    subject = subject_of(choices, noun)
-    told = quality(choices, subject, "present")
+    scene = choose_scene(choices, ambiguous=0.8)
+    subject = subject_of(choices, choices.rng.choice(scene.subjects))
+    if not scene.verbs or not qualities(subject):
+        return _quality_and_scene(choices)
+    told = quality(choices, subject, "present", continued=True)
     again = replace(subject, phrase=Phrase())
     return told + say("and", "e") + predicate(choices, scene, again, "present")
 
 
 def _reported(choices: Choices) -> Phrase:
     book = lexicon()
-    who = noun_phrase(
-        choices, choices.rng.choice(book.groups["anyone"] + book.groups["person"]), ("the", "my", "a")
-    )
+    who = noun_phrase(choices, choices.rng.choice(book.people), ("the", "my", "a"))
     verb = book.verbs[choices.rng.choice(("say", "know"))]
     tense: Tense = "past" if choices.happens(0.3) else "present"
     return who.phrase + says_that(Agreement(who.plural, who.gender), verb) + clause(choices, tense=tense)

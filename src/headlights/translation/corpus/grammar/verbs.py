@@ -47,13 +47,29 @@ class VerbGroup:
     moved: list[Word] = field(default_factory=list)
 
 
-def moods(verb: Verb, tense: Tense) -> tuple[Mood, ...]:
-    """Return the moods that the corpus uses with this verb; one without infinitive is a state."""
-    if tense == "past":
-        return ("plain", "not")
-    if not verb.infinitive:
-        return ("plain", "not")
-    return ("plain", "not", "can", "must", "want", "always", "often", "never")
+def moods(verb: Verb, tense: Tense, *, acting: bool, negatable: bool) -> tuple[Mood, ...]:
+    """Return the moods that the corpus uses with this verb; one without infinitive is a state.
+
+    Args:
+        verb: The verb.
+        tense: Only the present has modals and adverbs of frequency.
+        acting: Whether the subject is somebody who wants, can and must.
+        negatable: Whether the subject goes with a negated verb.
+
+    Returns:
+        One or more moods.
+    """
+    frequent = tense == "present" and bool(verb.infinitive)
+    fit: list[Mood] = ["plain"]
+    if negatable:
+        fit.append("not")
+    if frequent:
+        fit += ["always", "often"]
+    if frequent and negatable:
+        fit.append("never")
+    if frequent and acting:
+        fit += ["can", "must", "want"]
+    return tuple(fit)
 
 
 def verb_group(
