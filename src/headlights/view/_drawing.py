@@ -47,12 +47,11 @@ def words(layout: Layout, source: Sequence[str], target: Sequence[str], *, pick:
     for i, (full, text) in enumerate(zip(target, layout.target, strict=True)):
         y = layout.target_y[i] + middle
         word("target", i, full, text, f'x="{layout.target_x:.1f}" y="{y:.1f}" text-anchor="end"')
-    top = min([layout.map_y, *layout.source_y]) - layout.pitch / 2 - 12
     caption = '<text class="caption" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>'
-    parts.append(
-        caption.format(layout.source_x, (layout.source_y or (top + 30,))[0] - layout.pitch / 2 - 10, "source")
-    )
-    parts.append(caption.format(layout.target_x, layout.map_y - 10, "target"))
+    if source:
+        parts.append(caption.format(layout.source_x, layout.source_y[0] - layout.pitch / 2 - 10, "source"))
+    if target:
+        parts.append(caption.format(layout.target_x, layout.map_y - 10, "target"))
     return "".join(parts)
 
 
@@ -106,7 +105,7 @@ def ribbons(layout: Layout, rows: Map) -> str:
         used_source[j] += thick
         used_target[i] += thick
         path = ribbon(layout.ribbon_x, layout.ribbon_end[i], (y1, y2), thick)
-        opacity = 0.22 + 0.6 * rows[i][j] / scale
+        opacity = 0.3 + 0.58 * rows[i][j] / scale
         attributes = f'class="ribbon h{hue(i, N)}" data-row="{i}" data-column="{j}" opacity="{opacity:.2f}"'
         paths.append((thick, f'<path {attributes} d="{path}"/>'))
     return "".join(path for _, path in sorted(paths, key=lambda pair: pair[0]))

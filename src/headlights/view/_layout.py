@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headlights.view._text import cell_width, clip, label
+from headlights.view._text import cell_width, clip, clusters, label
 
 PAD = 26.0
 _GAP = 9.0
 _LONGEST = 28  # terminal columns of a label before it is shortened
+_NARROW, _WIDE = frozenset("ijl.,:;'|!()[]ftrI "), frozenset("mwMW@%—…")
 _CAPTION = 22.0
 _LEGEND = 46.0
 
@@ -62,7 +63,7 @@ def lay_out(source: Sequence[str], target: Sequence[str], *, top: float = 0.0) -
         The layout; labels in it are shortened and free of control characters.
     """
     N, M = len(target), len(source)
-    pitch = round(min(max(680 / max(N, M, 1), 13.0), 34.0), 1)
+    pitch = round(min(max(720 / max(N, M, 1), 14.0), 34.0), 1)
     font = round(min(pitch * 0.76, 15.0), 1)
     angle = 45 if pitch > 20 else 62
     above, beside = ([clip(label(word), _LONGEST) for word in words] for words in (source, target))
@@ -98,5 +99,13 @@ def lay_out(source: Sequence[str], target: Sequence[str], *, top: float = 0.0) -
 
 
 def text_width(text: str, font: float) -> float:
-    """About how many pixels `text` takes in a proportional font of `font` pixels."""
-    return cell_width(text) * font * 0.56
+    """About how many pixels `text` takes in a proportional sans-serif font of `font` pixels."""
+    return font * sum(_ems(cluster) for cluster in clusters(text))
+
+
+def _ems(cluster: str) -> float:
+    if cluster in _NARROW:
+        return 0.31
+    if cluster in _WIDE:
+        return 0.92
+    return 0.57 * cell_width(cluster) + (0.1 if cluster.isupper() else 0.0)

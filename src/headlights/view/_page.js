@@ -65,7 +65,7 @@ function drawRibbons(group, rows, place) {
       + `H${place.ribbonEnd[i]}V${y2 + half}H${x2}`
       + `C${middle} ${y2 + half} ${middle} ${y1 + half} ${x1} ${y1 + half}Z`;
     const hue = Math.round((i / Math.max(rows.length - 1, 1)) * (HUES - 1));
-    const opacity = (0.22 + (0.6 * weight) / total).toFixed(2);
+    const opacity = (0.3 + (0.58 * weight) / total).toFixed(2);
     element(group, "path", { class: `ribbon h${hue}`, "data-row": i, "data-column": j, opacity, d });
   }
 }

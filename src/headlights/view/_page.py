@@ -17,7 +17,7 @@ from headlights.view._layout import Layout, lay_out
 from headlights.view._maps import AttentionMap
 from headlights.view._text import visible
 
-_COLUMN = 800  # pixels; a wider picture gets the whole row of a page of several
+_COLUMN = 900  # pixels; a wider picture gets the whole row of a page of several
 
 
 @dataclass(frozen=True)

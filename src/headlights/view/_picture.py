@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from headlights.view import _drawing
 from headlights.view._arrays import check_links, check_words, largest_weight, to_map
-from headlights.view._layout import PAD, lay_out
+from headlights.view._layout import PAD, lay_out, text_width
 from headlights.view._text import visible
 
 _STYLE = (
     "text{font-family:Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;white-space:pre}"
     ".paper{fill:#fffdf8;stroke:#e4dfd2}.title{font:600 20px Georgia,'Times New Roman',serif;fill:#23262d}"
-    ".word{fill:#2b2e36}.caption{font-size:10px;letter-spacing:1.2px;fill:#8a867c}"
-    ".scale{font-size:10.5px;fill:#8a867c}.link{fill:none;stroke:#d1495b;stroke-width:1.6}"
+    ".word{fill:#2b2e36}.caption{font-size:10px;letter-spacing:1.4px;text-transform:uppercase;fill:#8a867c}"
+    ".swatch{shape-rendering:crispEdges}.scale{font-size:10.5px;fill:#8a867c}.link{fill:none;stroke:#d1495b;stroke-width:1.6}"
 )
 
 
@@ -48,14 +48,14 @@ def svg(
     pairs = check_links(links, len(target), len(source))
     layout = lay_out(source, target, top=30.0 if title else 0.0)
     head = f'<text class="title" x="{PAD}" y="42">{_drawing.quote(visible(title))}</text>' if title else ""
-    width, height = f"{layout.width:.0f}", f"{layout.height:.0f}"
+    width = f"{max(layout.width, text_width(title or '', 22) + 2 * PAD):.0f}"
+    height = f"{layout.height:.0f}"
     name = _drawing.quote(visible(title or "attention map"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" '
         f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
         f"<style>{_STYLE}.word{{font-size:{layout.font}px}}{_drawing.palette(dark=False)}</style>"
-        f'<rect class="paper" x="1" y="1" rx="14" width="{layout.width - 2:.0f}" '
-        f'height="{layout.height - 2:.0f}"/>'
+        f'<rect class="paper" x="1" y="1" rx="14" width="{int(width) - 2}" height="{int(height) - 2}"/>'
         f"{head}{_drawing.ribbons(layout, rows)}{_drawing.cells(layout, rows)}{_drawing.rings(layout, pairs)}"
         f"{_drawing.words(layout, source, target, pick=False)}"
         f"{_drawing.scale(layout, largest_weight(rows))}</svg>\n"

@@ -130,25 +130,27 @@ class _Paint:
         self.palette = [to_rgb(colour) for colour in map_colours(dark=True)]
 
     def row(self, weights: Sequence[float], columns: Sequence[int]) -> str:
-        """One line of cells; a column wider than 1 ends with a gap, unless its cell is coloured."""
-        return "".join(map(self._cell, weights, columns))
+        """One line of cells; a column wider than 1 ends with a gap, save the last."""
+        gaps = [min(column - 1, 1) for column in columns]
+        sizes = [column - gap for column, gap in zip(columns, gaps, strict=True)]
+        return "".join(map(self._cell, weights, sizes, [*gaps[:-1], 0]))
 
     def scale(self) -> str:
         """The line that says where the shades end."""
         if not self.color:
             return f"{'weights' if self.numbers else 'shades'} up to {_decimal(self.largest)}"
-        steps = range(0, LEVELS, 4)
-        return "".join(self._on(step, " ") for step in steps) + f" 0 to {_decimal(self.largest)}"
+        steps = range(0, LEVELS, 12)
+        return "".join(self._on(step, " ") for step in steps) + f" up to {_decimal(self.largest)}"
 
-    def _cell(self, weight: float, columns: int) -> str:
-        gap = min(columns - 1, 1)
+    def _cell(self, weight: float, size: int, gap: int) -> str:
         if self.numbers:
-            text = _short(weight).ljust(columns - gap) + " " * gap
+            text = _short(weight).ljust(size)
         elif self.color:
-            text = " " * columns
+            text = " " * size
         else:
             shade = round(weight / self.largest * (len(_SHADES) - 1)) if self.largest else 0
-            text = _SHADES[shade] * (columns - gap) + " " * gap
+            text = _SHADES[shade] * size
+        text += " " * gap
         return self._on(level(weight, self.largest), text) if self.color else text
 
     def _on(self, step: int, text: str) -> str:

@@ -40,10 +40,14 @@ def _picture(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") or _is_noncharacter(code)
     if hidden and character not in _KEPT_FORMATS and code not in _TAGS:
         return f"⟨U+{code:04X}⟩"
     return character
+
+
+def _is_noncharacter(code: int) -> bool:
+    return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
 
 
 def is_right_to_left(text: str) -> bool:
@@ -71,7 +75,7 @@ def estimated_width(text: str) -> int:
 
 
 def _character_width(character: str) -> int:
-    if character == "\ufe0f":  # asks for the emoji form of the character before
+    if character == "\ufe0f" or ord(character) in _FLAGS:  # the sign asks for the emoji before it
         return 2
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
