@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,18 @@ from headlights.view._page import write_beside
 FORMAT = "headlights-attention"
 VERSION = 1
 _ARRAYS = ("weights", "values", "indices")
+_BROKEN_NPZ = (  # what zipfile, zlib and NumPy raise for damage in different places
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def save_attention(path: str | os.PathLike[str], attention: AttentionMap) -> Path:
@@ -155,17 +168,16 @@ def _to_npz(attention: AttentionMap) -> bytes:
 
 def _from_npz(path: Path) -> dict[str, Any]:
     np = load_numpy()
+    known = ("format", "version", "source", "target", "title", "links", *_ARRAYS)
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):
-            raise ValueError(
-                "expected an NPZ file (a whole zip archive), got something else or a part of one"
-            )
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            known = ("format", "version", "source", "target", "title", "links", *_ARRAYS)
-            fields = {name: archive[name] for name in known if name in archive.files}
-    except (OSError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"expected a whole NPZ file, got {_first_line(error)}") from error
+            raise ValueError("expected a whole NPZ file (a zip archive), got something else or a part of one")
+        file.seek(0)
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                fields = {name: archive[name] for name in known if name in archive.files}
+        except _BROKEN_NPZ as error:
+            raise ValueError(f"expected a whole NPZ file, got {_first_line(error)}") from error
     return {name: field if name in _ARRAYS else field.tolist() for name, field in fields.items()}
 
 
