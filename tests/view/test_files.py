@@ -273,6 +273,15 @@ def test_without_numpy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         AttentionMap(["a"], ["b"], weights=[[1]])
 
 
+@pytest.mark.parametrize("name", ["safetensors", "safetensors.numpy"])
+def test_without_safetensors_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"needs safetensors: pip install 'headlights\[translate\]'"):
+        save_attention(tmp_path / "a.safetensors", AttentionMap(["a"], ["b"], weights=[[1]]))
+
+
 def test_drawing_needs_neither_torch_nor_numpy() -> None:
     import subprocess
 

@@ -16,6 +16,8 @@ import torch
 
 from headlights import view
 from headlights.view import AttentionMap, html, page
+from headlights.view._colours import HUES, LEVELS
+from headlights.view._drawing import THINNEST
 
 HOSTILE = [
     "▁das", "<pad>", "</script>", "<!--", "-->", "]]>", "<i>", "&lt;", "&#60;",
@@ -165,6 +167,12 @@ def test_kept_largest_weights_are_drawn_in_their_places() -> None:
     np.testing.assert_allclose(item["heads"], [[[[0.5, 0.0, 0.9], [0.2, 0.8, 0.0]]]])
     sparse = AttentionMap(["a", "b", "c"], ["d"], values=[[[[0.6, 0.0]]]], indices=[[[[2, -1]]]])
     assert data_of(page([sparse]).text)[0]["heads"] == [[[[0.0, 0.0, 0.6]]]]
+
+
+def test_script_and_drawing_share_their_numbers() -> None:
+    script = Reader(html(even(1, 1), ["a"], ["b"]).text).text["script"][1]
+    for name, value in (("LEVELS", LEVELS), ("HUES", HUES), ("THINNEST", THINNEST)):
+        assert f"const {name} = {value};" in script
 
 
 def test_several_sentences_stand_on_one_page() -> None:

@@ -128,6 +128,17 @@ def test_control_characters_of_words_are_made_visible() -> None:
     assert len(drawn.splitlines()) == 5
 
 
+def test_right_to_left_words_leave_their_neighbours_in_place() -> None:
+    """A left-to-right mark, which takes no column, on both sides: in heads, rows, legends and alignments."""
+    mark, word = "\u200e", "سلام"
+    wide = terminal(np.eye(2), [word, "b"], [word, "c"], color=False, width=40).splitlines()
+    assert wide[0] == f"     {mark}{word} {mark}b"
+    assert wide[1] == f"{mark}{word} {mark}████"
+    narrow = terminal(np.eye(9), [word] * 9, ["x"] * 9, color=False, width=30)
+    assert f"1 {mark}{word}{mark}  2 {mark}{word}{mark}" in narrow
+    assert alignment_text([], [word], ["c"], width=20).splitlines()[0] == f"source  {mark}{word}{mark}¹"
+
+
 def test_nothing_to_draw_says_so() -> None:
     assert terminal(np.zeros((0, 2)), ["a", "b"], []) == "nothing to draw: 2 source words, 0 target words"
 

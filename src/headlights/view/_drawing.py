@@ -8,7 +8,7 @@ from headlights.view._colours import HUES, LEVELS, hue, hue_colours, level, map_
 from headlights.view._layout import Layout
 from headlights.view._text import label
 
-_THINNEST = 0.01  # of the largest row sum; thinner ribbons are not drawn
+THINNEST = 0.01  # of the largest row sum; thinner ribbons are not drawn
 
 
 def quote(text: str) -> str:
@@ -33,20 +33,21 @@ def words(layout: Layout, source: Sequence[str], target: Sequence[str], *, pick:
 
     def word(side: str, index: int, full: str, text: str, place: str) -> None:
         button = f' data-side="{side}" data-index="{index}"' if pick else ""
-        if pick and "rotate" not in place:
-            button += ' tabindex="0" role="button"'
         more = f"<title>{quote(label(full))}</title>" if text != label(full) else ""
         parts.append(f'<text class="word {side}"{button} {place}>{more}{quote(text)}</text>')
 
+    stop = (
+        ' tabindex="0" role="button"' if pick else ""
+    )  # the keyboard stops at a word once, not again above the map
     for j, (full, text) in enumerate(zip(source, layout.source, strict=True)):
         y = layout.source_y[j] + middle
-        word("source", j, full, text, f'x="{layout.source_x:.1f}" y="{y:.1f}" text-anchor="end"')
+        word("source", j, full, text, f'x="{layout.source_x:.1f}" y="{y:.1f}" text-anchor="end"{stop}')
         x = layout.map_x + (j + 0.5) * layout.pitch
         turn = f'transform="translate({x + middle * 0.7:.1f} {layout.map_y - 7:.1f}) rotate(-{angle})"'
         word("source", j, full, text, turn)
     for i, (full, text) in enumerate(zip(target, layout.target, strict=True)):
         y = layout.target_y[i] + middle
-        word("target", i, full, text, f'x="{layout.target_x:.1f}" y="{y:.1f}" text-anchor="end"')
+        word("target", i, full, text, f'x="{layout.target_x:.1f}" y="{y:.1f}" text-anchor="end"{stop}')
     caption = '<text class="caption" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>'
     if source:
         parts.append(caption.format(layout.source_x, layout.source_y[0] - layout.pitch / 2 - 10, "source"))
@@ -92,9 +93,9 @@ def ribbons(layout: Layout, rows: Map) -> str:
     N, M = len(rows), len(layout.source)
     scale = max((sum(row) for row in rows), default=0.0) or 1.0
     unit = layout.pitch * 0.7 / scale
-    shown = [(i, j) for i in range(N) for j in range(M) if rows[i][j] >= _THINNEST * scale]
-    received = [sum(rows[i][j] for i in range(N) if rows[i][j] >= _THINNEST * scale) * unit for j in range(M)]
-    given = [sum(w for w in row if w >= _THINNEST * scale) * unit for row in rows]
+    shown = [(i, j) for i in range(N) for j in range(M) if rows[i][j] >= THINNEST * scale]
+    received = [sum(rows[i][j] for i in range(N) if rows[i][j] >= THINNEST * scale) * unit for j in range(M)]
+    given = [sum(w for w in row if w >= THINNEST * scale) * unit for row in rows]
     squeeze = [min(1.0, layout.pitch * 0.86 / total) if total else 1.0 for total in received]
     used_source, used_target = [0.0] * M, [0.0] * N
     paths = []

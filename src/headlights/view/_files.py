@@ -182,24 +182,23 @@ def _from_npz(path: Path) -> dict[str, Any]:
 
 
 def _to_safetensors(attention: AttentionMap) -> bytes:
-    from safetensors.numpy import save  # noqa: PLC0415 - an extra
-
-    np = load_numpy()
+    np, safetensors = load_numpy(), _load_safetensors()
     metadata = {
         name: value if name == "format" else json.dumps(value) for name, value in _header(attention).items()
     }
-    return save({name: np.ascontiguousarray(array) for name, array in _arrays(attention).items()}, metadata)
+    arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(attention).items()}
+    content: bytes = safetensors.numpy.save(arrays, metadata)
+    return content
 
 
 def _from_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - an extra
-
+    safetensors = _load_safetensors()
     path.open("rb").close()  # a file that is not there is an OSError, in the system's words
     try:
-        with safe_open(path, framework="np") as file:
+        with safetensors.safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             fields = {name: file.get_tensor(name) for name in _ARRAYS if name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError, AttributeError) as error:
+    except (safetensors.SafetensorError, OSError, TypeError, AttributeError) as error:
         raise ValueError(f"expected a whole safetensors file, got {_first_line(error)}") from error
     for name in ("version", "source", "target", "title", "links"):
         if name in metadata:
@@ -210,6 +209,14 @@ def _from_safetensors(path: Path) -> dict[str, Any]:
                     f"expected JSON in the metadata {name!r}, got {metadata[name]!r:.60}"
                 ) from error
     return fields | {"format": metadata.get("format")}
+
+
+def _load_safetensors() -> Any:
+    try:
+        import safetensors.numpy  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ImportError("this format needs safetensors: pip install 'headlights[translate]'") from error
+    return safetensors
 
 
 def _first_line(error: BaseException) -> str:

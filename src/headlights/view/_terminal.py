@@ -62,13 +62,12 @@ def terminal(
     labels, names = [label(word) for word in source], [label(word) for word in target]
     stub = min(max(map(cell_width, names)), width // 4)
     room = width - stub - 1
-    columns = [max(cell_width(text), 3 if numbers else 2) + 1 for text in labels]
+    smallest = 4 if numbers else 3
+    columns = [max(cell_width(text) + 1, smallest) for text in labels]
     headed = sum(columns) - 1 <= room
     if not headed:
-        narrow = (
-            4 if numbers else 3 if len(labels) * 3 - 1 <= room else 2 if len(labels) * 2 - 1 <= room else 1
-        )
-        columns = [narrow] * len(labels)
+        fits = [size for size in (3, 2) if size * len(labels) - 1 <= room]
+        columns = [smallest if numbers else max(fits, default=1)] * len(labels)
     paint = _Paint(largest_weight(rows), color, numbers)
     panels = []
     for start, stop in _panels(columns, room):
@@ -80,7 +79,9 @@ def terminal(
             for name, row in zip(names, rows, strict=True)
         ]
         panels.append("\n".join(line.rstrip(" ") for line in lines))
-    legend = [] if headed else _wrap([f"{i} {text}" for i, text in enumerate(labels, 1)], "  ", width, "")
+    legend = (
+        [] if headed else _wrap([f"{i} {_steady(text)}" for i, text in enumerate(labels, 1)], "  ", width, "")
+    )
     return "\n".join(["\n\n".join(panels), *legend, paint.scale()])
 
 
@@ -172,8 +173,12 @@ def _line_width(width: int | None) -> int:
 
 
 def _pad(text: str, columns: int) -> str:
-    padded = text + " " * (columns - cell_width(text))
-    return f"{_LEFT_TO_RIGHT}{padded}{_LEFT_TO_RIGHT}" if is_right_to_left(text) else padded
+    return _steady(text + " " * (columns - cell_width(text)))
+
+
+def _steady(text: str) -> str:
+    """Keeps what stands beside a right-to-left word in its place."""
+    return f"{_LEFT_TO_RIGHT}{text}{_LEFT_TO_RIGHT}" if is_right_to_left(text) else text
 
 
 def _panels(columns: Sequence[int], room: int) -> list[tuple[int, int]]:
@@ -197,8 +202,7 @@ def _numerals(positions: range, column: int, count: int) -> list[list[str]]:
 
 
 def _numbered(word: str, numbers: Sequence[int]) -> str:
-    mark = _LEFT_TO_RIGHT if is_right_to_left(word) else ""
-    return mark + label(word) + mark + "⁺".join(str(number).translate(_SUPERSCRIPTS) for number in numbers)
+    return _steady(label(word)) + "⁺".join(str(number).translate(_SUPERSCRIPTS) for number in numbers)
 
 
 def _wrap(items: Sequence[str], separator: str, width: int, head: str) -> list[str]:
