@@ -1,5 +1,5 @@
 """The built-in corpus: English-Italian pairs from a synchronous grammar, with gold alignments."""
 
-from headlights.translation.corpus.grammar.sampling import EXAMPLES, Example, Splits, generate, splits
+from headlights.translation.corpus.grammar.sampling import EXAMPLES, Example, Splits, generate, senses, splits
 
-__all__ = ["EXAMPLES", "Example", "Splits", "generate", "splits"]
+__all__ = ["EXAMPLES", "Example", "Splits", "generate", "senses", "splits"]

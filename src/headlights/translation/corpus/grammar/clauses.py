@@ -49,7 +49,7 @@ def actions_of() -> Mapping[str, tuple[Scene, ...]]:
     return {key: tuple(scenes) for key, scenes in actions.items()}
 
 
-def choose_scene(choices: Choices, ambiguous: float = 0.6) -> Scene:
+def choose_scene(choices: Choices, ambiguous: float = 0.7) -> Scene:
     """Return a scene; with the chance `ambiguous`, one that decides a sense; every sense is as likely."""
     book = lexicon()
     if choices.happens(ambiguous):
@@ -117,7 +117,7 @@ def _when(choices: Choices, tense: Tense) -> Phrase:
 
 
 def _complements(choices: Choices, scene: Scene, verb: Verb, *, of_one: bool) -> tuple[Phrase, list[Noun]]:
-    """Return the objects and the place, and their nouns."""
+    """Return the objects and the place, and those of their nouns that may decide a sense."""
     rest, nouns = Phrase(), []
     if scene.objects:
         noun = choices.rng.choice(scene.objects)
@@ -131,7 +131,8 @@ def _complements(choices: Choices, scene: Scene, verb: Verb, *, of_one: bool) ->
     if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
         place = choices.rng.choice(scene.places)
         noun = choices.rng.choice(place.nouns)
-        nouns.append(noun)
+        if not scene.optional:
+            nouns.append(noun)
         rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE, of_one=of_one))
     return rest, nouns
 

@@ -131,6 +131,11 @@ class Scene:
     optional: bool
     sense: Noun | None = None
 
+    def deciding(self) -> tuple[Noun, ...]:
+        """Return the nouns that decide the sense: all but the ambiguous one and optional places."""
+        places = () if self.optional else tuple(noun for place in self.places for noun in place.nouns)
+        return tuple(noun for noun in self.subjects + self.objects + places if noun is not self.sense)
+
 
 @dataclass(frozen=True)
 class Lexicon:

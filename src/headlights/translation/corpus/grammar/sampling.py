@@ -1,16 +1,24 @@
 """Pairs by the thousand: distinct, repeatable, and split so that the test holds out combinations."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from zlib import crc32
 
+from headlights.translation.corpus.grammar.lexicon import lexicon
 from headlights.translation.corpus.grammar.phrases import FINAL_MARKS
 from headlights.translation.corpus.grammar.sentences import Sentence, sentence
 from headlights.translation.corpus.pair import Pair
 
-# Out of 1000 combinations of a kind, how many never occur in training.
-_HELD_OUT = {"adjective": 60, "object": 50, "sense": 80}
+# The share of the combinations of a kind that never occur in training.
+_HELD_OUT = {"adjective": 0.06, "object": 0.05}
+# Of so many nouns that decide for a sense, one is never seen with it in training; of fewer still one.
+_DECIDING_PER_HELD_OUT = 6
+# The test has about as many sentences of each length: up to 4 words, up to 9, and so on to 24.
+_BUCKET = 5
+_BUCKETS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +159,46 @@ def splits(seed: int = 0, train: int = 12000, valid: int = 500, test: int = 500)
         each = next(stream)
         (held if is_held_out(each) else usual).append(each.pair)
     known = _words(usual)
-    tested = [pair for pair in held if _words([pair]) <= known][:test]
-    validated: list[Pair] = []
-    for _ in range(100 * (valid + test)):
-        if len(validated) == valid and len(tested) == test:
-            break
+    tested, validated = _Collection(test, known), _Collection(valid, known)
+    for pair in held:
+        tested.offer(pair)
+    for _ in range(100 * (valid + test + 1)):
+        if tested.is_full() and validated.is_full():
+            return Splits(tuple(usual), tuple(validated.pairs), tuple(tested.pairs))
         each = next(stream)
-        wanted, size = (tested, test) if is_held_out(each) else (validated, valid)
-        if len(wanted) < size and _words([each.pair]) <= known:
-            wanted.append(each.pair)
-    else:
-        if valid + test:
-            raise ValueError(
-                f"train: {train} pairs teach too few words to test with; expected about 1000 or more"
-            )
-    return Splits(tuple(usual), tuple(validated), tuple(tested))
+        (tested if is_held_out(each) else validated).offer(each.pair)
+    raise ValueError(f"train: {train} pairs teach too few words for the other splits; expected 1000 or more")
+
+
+class _Collection:
+    """Collects pairs of known words, about as many of each length."""
+
+    def __init__(self, size: int, known: set[str]) -> None:
+        self.pairs: list[Pair] = []
+        self._size = size
+        self._known = known
+        self._lengths: Counter[int] = Counter()
+
+    def is_full(self) -> bool:
+        return len(self.pairs) == self._size
+
+    def offer(self, pair: Pair) -> None:
+        """Keep the pair if there is room for one of its length."""
+        bucket = len(_split(pair.source)) // _BUCKET
+        fits = self._lengths[bucket] * _BUCKETS < self._size and _words([pair]) <= self._known
+        if fits and not self.is_full():
+            self._lengths[bucket] += 1
+            self.pairs.append(pair)
+
+
+def senses() -> dict[str, tuple[str, str]]:
+    """Return for each ambiguous English word form its two Italian ones: table: tavolo, tabella."""
+    forms: dict[str, tuple[str, str]] = {}
+    for first, second in lexicon().senses.values():
+        for english, one, other in zip(first.english, first.italian, second.italian, strict=True):
+            if english:
+                forms[english] = (one, other)
+    return forms
 
 
 def sentences(seed: int) -> Iterator[Sentence]:
@@ -186,9 +219,25 @@ def is_held_out(each: Sentence) -> bool:
 
 
 def _is_held_out(combination: tuple[str, str, str]) -> bool:
-    return (
-        combination not in _SHOWN and crc32(" ".join(combination).encode()) % 1000 < _HELD_OUT[combination[0]]
-    )
+    if combination[0] == "sense":
+        return combination in _held_out_senses()
+    return combination not in _SHOWN and _lot(combination) < _HELD_OUT[combination[0]]
+
+
+@cache
+def _held_out_senses() -> frozenset[tuple[str, str, str]]:
+    """Return for every sense some of the words that decide for it, so that the test asks about each."""
+    held: set[tuple[str, str, str]] = set()
+    for key, scenes in lexicon().scenes_of.items():
+        every = {("sense", key, noun.key) for scene in scenes for noun in scene.deciding()}
+        count = max(1, len(every) // _DECIDING_PER_HELD_OUT)
+        held.update(sorted(every - _SHOWN, key=_lot)[:count])
+    return frozenset(held)
+
+
+def _lot(combination: tuple[str, str, str]) -> float:
+    """Return a number in 0..1 that is always the same for a combination."""
+    return crc32(" ".join(combination).encode()) / 2**32
 
 
 def _normal(text: str) -> str:
