@@ -28,6 +28,8 @@ _MANNER = (
     ("carefully", "attentamente"),
     ("gladly", "volentieri"),
 )
+# An adverb of manner after more words than this would seem to belong to another verb.
+_NEAR = 5
 _WHEN: Mapping[Tense, Sequence[tuple[str, str]]] = {
     "present": (
         ("today", "oggi"),
@@ -87,11 +89,8 @@ def predicate(
     rest, nouns = _complements(choices, scene, verb, of_one=not subject.plural)
     _record(choices, scene, [subject.noun, *nouns], verb)
     adverb = Phrase()
-    if (
-        verb.manner
-        and mood in ("plain", "can", "must", "want")
-        and choices.happens(0.04 + choices.richness / 8)
-    ):
+    modified = verb.manner and len(rest.source) <= _NEAR and mood in ("plain", "can", "must", "want")
+    if modified and choices.happens(0.04 + choices.richness / 8):
         adverb = say(*choices.rng.choice(_MANNER))
     body = _in_order(group.phrase, rest, adverb)
     when = _when(choices, tense) if mood in ("plain", "not") and not _is_state(verb) else Phrase()
@@ -184,14 +183,15 @@ def quality(
     adjectives = [first, second] if first.allows(second) else [first]
     words = [say(each.english, each.agree(subject.gender, subject.plural)) for each in adjectives]
     choices.combinations.update(("adjective", subject.noun.key, each.english) for each in adjectives[:1])
-    described = words[0]
+    described, negated = words[0], False
     if choices.happens(0.3):
         described = say(*choices.rng.choice((("very", "molto"), ("too", "troppo")))) + described
     elif len(words) == 2 and not continued and choices.happens(choices.richness):
         described = described + say("and", "e") + words[1]
         choices.combinations.add(("adjective", subject.noun.key, adjectives[1].english))
-    negatable = not question and not continued and subject.determiner not in _QUANTIFIED
-    verb = be(agreement, negated=negatable and choices.happens(0.15))
+    elif not question and not continued and subject.determiner not in _QUANTIFIED:
+        negated = choices.happens(0.2)
+    verb = be(agreement, negated=negated)
     if question:
         return Phrase(verb.source) + subject.phrase + Phrase([], verb.target) + described
     return subject.phrase + verb + described
@@ -208,7 +208,7 @@ def subject_of(choices: Choices, noun: Noun, *, relative: bool = True) -> NounPh
 def with_relative(choices: Choices, head: NounPhrase, *, last: bool) -> Phrase:
     """Return the noun phrase, perhaps with "that the man looks for" or "who sings"."""
     chance = choices.richness / (2 if last else 3)
-    if not choices.happens(chance) or head.determiner == "every":
+    if not choices.happens(chance) or head.determiner == "every" or head.owned:
         return head.phrase
     noun = head.noun
     if noun.group in LIVING and noun.key in actions_of():

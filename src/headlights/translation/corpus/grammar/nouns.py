@@ -34,6 +34,7 @@ class NounPhrase:
     plural: bool
     determiner: Determiner
     adjectives: Sequence[Adjective] = ()
+    owned: bool = False
 
     @property
     def gender(self) -> Gender:
@@ -130,12 +131,18 @@ def noun_phrase(
     phrase = opening + Phrase([*english, word], [*before, head, *agreed[len(before) :]])
     for adjective in adjectives:
         choices.combinations.add(("adjective", noun.key, adjective.english))
-    if not plain and is_owned(noun) and determiner != "my" and choices.happens(choices.richness / 3):
+    owned = (
+        not plain
+        and is_owned(noun)
+        and determiner in ("the", "this")
+        and choices.happens(choices.richness / 2)
+    )
+    if owned:
         owner = noun_phrase(
             choices, choices.rng.choice(lexicon().people), ("the", "my", "this"), plain=choices.happens(0.6)
         )
         phrase += preposition("of", owner)
-    return NounPhrase(noun, phrase, plural, determiner, adjectives)
+    return NounPhrase(noun, phrase, plural, determiner, adjectives, owned)
 
 
 def _adjectives(choices: Choices, noun: Noun) -> list[Adjective]:
