@@ -175,6 +175,10 @@ def test_refusals() -> None:
         attend(x, x, x[:, :2])
     with pytest.raises(ValueError, match=r"leading dimensions \(2,\), \(3,\) and \(3,\) do not broadcast"):
         attend(x, torch.randn(3, 4, 5), torch.randn(3, 4, 5))
+    with pytest.raises(
+        TypeError, match=r"expected one floating type, got .*float32, .*float64 and .*float32"
+    ):
+        attend(x, x.double(), x)
     for bad in (1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match=f"dropout: expected a probability, 0 <= p < 1, got {bad}"):
             attend(x, x, x, dropout=bad)

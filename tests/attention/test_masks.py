@@ -271,10 +271,10 @@ def test_shapes_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"shape \(9, 2, 3, 5, 5\) does not broadcast"):
         attend(x, x, x, mask=masks.bias(torch.zeros(9, 2, 3, 5, 5)))
     with pytest.raises(
-        ValueError, match=r"lengths: shape \(3,\) does not fit the leading dimensions \(2, 3\)"
+        ValueError, match=r"lengths: its leading dimensions \(3,\) do not fit \(2, 3\) of the inputs"
     ):
         attend(x, x, x, mask=masks.lengths([1, 2, 3]))
-    with pytest.raises(ValueError, match=r"lengths: shape \(2, 3, 1\) does not fit"):
+    with pytest.raises(ValueError, match=r"lengths: its leading dimensions \(2, 3, 1\) do not fit"):
         attend(x, x, x, mask=masks.lengths(torch.ones(2, 3, 1).long()))
     ids = torch.ones(2, 5).long()
     with pytest.raises(ValueError, match=r"key_ids: expected 5 ids in the last dimension, got \(2, 4\)"):

@@ -80,6 +80,8 @@ def _both(leading: tuple[int, ...], N: int, M: int) -> tuple[Mask | None, Tensor
     mask, visible, _ = _keep(leading, N, M)
     assert mask is not None
     bias = torch.randn(*leading, 1, M, dtype=torch.float64)
+    # Some rows are dead only because of both together.
+    bias = bias.masked_fill(torch.rand(M) > 0.5, -torch.inf)
     return masks.bias(bias) & mask, visible, bias
 
 
@@ -204,6 +206,8 @@ def test_leading_dimensions_broadcast(path: Any) -> None:
     assert close(attend(query, key, value, mask=masks.keep(visible), path=path), expected)
     _, seen = attend(query, key, value, observe=observations.Weights())
     assert seen.shape == (5, 7, 2, 4)
+    _, seen = attend(query[0, 0], key[0], value, observe=observations.Weights())
+    assert seen.shape == (5, 1, 2, 4)  # one set of weights for several sets of values
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -231,14 +235,16 @@ def test_bias_is_learned(path: Any) -> None:
     assert close(got, right)
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("path", PATHS)
 def test_dead_rows_give_zero_context_and_zero_gradient(path: Any) -> None:
     inputs = _inputs("heads")
     mask = masks.hide(torch.ones(5, 5, dtype=torch.bool))
-    context = attend(*inputs, mask=mask, path=path)
-    assert (context == 0).all()
-    for grad in torch.autograd.grad(context.sum(), inputs):
-        assert (grad == 0).all()
+    with torch.autograd.detect_anomaly(check_nan=True):
+        context = attend(*inputs, mask=mask, path=path)
+        assert (context == 0).all()
+        for grad in torch.autograd.grad(context.sum(), inputs):
+            assert (grad == 0).all()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -367,3 +373,19 @@ def test_autocast_does_not_overflow() -> None:
         context, weights = attend(query, query, query, observe=observations.Weights())
     assert torch.isfinite(context).all()
     assert weights[0, 1].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_autocast_gives_its_type_on_every_path() -> None:
+    query, key, value = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 7)
+    expected, _ = loops(query, key, value, scaled_dot)
+    with torch.autocast("cpu", torch.bfloat16):
+        for path in ("reference", "fused"):
+            context = attend(query, key.bfloat16(), value, path=path)
+            assert context.dtype == torch.bfloat16
+            assert close(context, expected)
+    # The reference rounds once, at the end: half a step of bfloat16, 2^-9 of the number.
+    with torch.autocast("cpu", torch.bfloat16):
+        context = attend(query, key, value, path="reference")
+    assert torch.equal(context, expected.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attend(query.double(), key.double(), value.double(), path="reference").dtype == torch.float64

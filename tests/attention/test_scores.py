@@ -219,6 +219,10 @@ def test_refusals() -> None:
         attend(x[:, :3], x[:, :3], x, score=score)
     with pytest.raises(ValueError, match=r"query: expected a last dimension of .*width = 3, got \(4, 5\)"):
         attend(x, x[:, :3], x, path="reference")
+    with pytest.raises(
+        ValueError, match=r"query: expected a last dimension of the key's width = 3, got \(4, 5\)"
+    ):
+        attend(x, x[:, :3], x)
     with pytest.raises(ValueError, match=r"key: expected a last dimension of E_k = 3"):
         attend(x, x, x, score=scores.Bilinear(5, 3))
     prepared = PreparedKey(x)

@@ -81,7 +81,7 @@ def attend(
         one observation, a tuple of results for a tuple.
 
     Raises:
-        TypeError: `mask`, `score` or `observe` is of the wrong kind.
+        TypeError: `mask`, `score` or `observe` is of the wrong kind, or the inputs differ in type.
         ValueError: Shapes do not fit, `dropout` is out of range, or `path` is unknown or lacks an option.
 
     Example:
@@ -153,6 +153,10 @@ def _grid(query: Tensor, key: Tensor | PreparedKey, value: Tensor) -> Grid:
     if query.ndim < 2 or keys.ndim < 2 or value.ndim < 2:
         shapes = f"{tuple(query.shape)}, {tuple(keys.shape)} and {tuple(value.shape)}"
         raise ValueError(f"query, key, value: expected (..., N, E), (..., M, E), (..., M, E_v), got {shapes}")
+    mixed = isinstance(key, Tensor) and not query.dtype == keys.dtype == value.dtype
+    if mixed and not torch.is_autocast_enabled(query.device.type):  # autocast brings them to one type
+        types = f"{query.dtype}, {keys.dtype} and {value.dtype}"
+        raise TypeError(f"query, key, value: expected one floating type, got {types}")
     if keys.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"value: expected one row for each of the {keys.shape[-2]} keys, got shape {tuple(value.shape)}"

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headlights.attention._mask_rules import Grid, Mask
-from headlights.attention._scores import Dot, ScaledDot, Score
+from headlights.attention._scores import Dot, ScaledDot, Score, check_width
 
 
 def fused_obstacle(query: Tensor, *, score: Score, mask: Mask | None, observed: bool) -> str | None:
@@ -56,7 +56,11 @@ def attend_fused(
 
     Returns:
         The context, shape (..., N, E_v).
+
+    Raises:
+        ValueError: `query` and `key` differ in width.
     """
+    check_width("query", query, "the key's width", key.shape[-1])
     scale = score.scale if isinstance(score, Dot) else None
     assert not isinstance(scale, Tensor)  # `fused_obstacle` sends learned scales elsewhere
     bias, is_causal = None, False

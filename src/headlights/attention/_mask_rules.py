@@ -92,10 +92,10 @@ class Lengths(Mask):
     """Made by `lengths`."""
 
     def __init__(self, lengths: Tensor) -> None:
-        self.lengths = lengths
+        self.lengths = lengths[..., None, None]  # (B, 1, 1), as if N and M were there
 
     def evaluate(self, grid: Grid, start: int, stop: int) -> Block:  # noqa: ARG002
-        lengths = _from_left(self.lengths, grid, "lengths")[..., None, None]  # (B, 1.., 1, 1)
+        lengths = _from_left(self.lengths, grid, "lengths", own=2)  # (B, 1.., 1, 1)
         return Block(torch.arange(grid.keys, device=grid.device) < lengths.to(grid.device), None)
 
 
@@ -264,14 +264,14 @@ def _aligned(tensor: Tensor, grid: Grid, per_example: bool) -> Tensor:
     return tensor
 
 
-def _from_left(tensor: Tensor, grid: Grid, name: str, own: int = 0) -> Tensor:
+def _from_left(tensor: Tensor, grid: Grid, name: str, own: int) -> Tensor:
     """Insert dimensions after the leading ones, so that the first meets the first; `own` ones stay last."""
     split = tensor.ndim - own
     leading = tensor.shape[:split]
     missing = len(grid.leading) - split
     if missing < 0 or not _broadcasts(leading, grid.leading[:split]):
         raise ValueError(
-            f"{name}: shape {tuple(tensor.shape)} does not fit the leading dimensions {grid.leading} "
+            f"{name}: its leading dimensions {tuple(leading)} do not fit {grid.leading} of the inputs "
             "when aligned from the left"
         )
     return tensor.reshape((*leading, *(1,) * missing, *tensor.shape[split:]))

@@ -36,7 +36,8 @@ def attend_reference(
         grid: The sizes.
 
     Returns:
-        The context, shape (..., N, E_v) in the value's type, and one result per observation.
+        The context, shape (..., N, E_v) in the value's type (autocast's where it is on), and one result
+        per observation.
     """
     visible, bias = mask.evaluate(grid, 0, grid.queries) if mask is not None else (None, None)
     weights = softmax(score(query, prepared), visible, bias, finite=score.finite)  # (..., N, M)
@@ -45,7 +46,7 @@ def attend_reference(
         weights = F.dropout(weights, dropout)
     with full_precision(value.device.type):
         context = weights @ value.to(weights.dtype)  # (..., N, E_v)
-    return context.to(value.dtype), seen
+    return context.to(_result_dtype(value)), seen
 
 
 def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, finite: bool) -> Tensor:
@@ -69,11 +70,19 @@ def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, fini
     if hidden is None:
         return torch.softmax(scores, -1)
     dead = hidden.all(-1, keepdim=True)  # (..., N, 1)
-    # A dead row is filled with zeros first and blanked afterwards: the softmax of nothing but -inf is NaN,
-    # and blanking a NaN does not keep it out of the gradient.
+    # The softmax of nothing but -inf is NaN, forward and backward. A dead row is computed from zeros instead,
+    # so that not even anomaly detection meets a NaN, and then blanked.
     fill = torch.where(dead, 0.0, -torch.inf).to(scores.dtype)
     weights = torch.softmax(torch.where(hidden, fill, scores), -1)
     return weights.masked_fill(dead, 0)
+
+
+def _result_dtype(value: Tensor) -> torch.dtype:
+    """Return the type that torch's kernel would give: autocast turns float32 into half precision."""
+    device_type = value.device.type
+    if value.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return value.dtype
 
 
 def _observe(observation: Observation, weights: Tensor, grid: Grid) -> Any:

@@ -209,7 +209,7 @@ class Bilinear(Score):
         nn.init.normal_(self.W, std=max(self.W.numel(), 1) ** -0.5)
 
     def project_key(self, key: Tensor) -> Tensor:
-        _check_width("key", key, "E_k", self.W.shape[1])
+        check_width("key", key, "E_k", self.W.shape[1])
         return key @ self.W.mT  # (..., M, E_q)
 
     def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:  # noqa: ARG002
@@ -272,12 +272,12 @@ class Additive(Score):
             nn.init.zeros_(self.bias)
 
     def project_key(self, key: Tensor) -> Tensor:
-        _check_width("key", key, "E_k", self.W2.shape[0])
+        check_width("key", key, "E_k", self.W2.shape[0])
         projected = key @ self.W2  # (..., M, A)
         return projected if self.bias is None else projected + self.bias
 
     def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:  # noqa: ARG002
-        _check_width("query", query, "E_q", self.W1.shape[0])
+        check_width("query", query, "E_q", self.W1.shape[0])
         return _tanh_sums(query @ self.W1, prepared.key, self.b)
 
     def extra_repr(self) -> str:
@@ -349,7 +349,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _products(query: Tensor, key: Tensor, scale: Tensor | float) -> Tensor:
-    _check_width("query", query, "the prepared key's width", key.shape[-1])
+    check_width("query", query, "the prepared key's width", key.shape[-1])
     wide = _wide(query.dtype)
     with full_precision(query.device.type):
         # Scaling the query costs N*E products, scaling the scores N*M.
@@ -363,7 +363,18 @@ def _tanh_sums(query: Tensor, key: Tensor, b: Tensor) -> Tensor:
         return hidden @ b.to(wide)  # (..., N, M)
 
 
-def _check_width(name: str, tensor: Tensor, letter: str, width: int) -> None:
+def check_width(name: str, tensor: Tensor, letter: str, width: int) -> None:
+    """Refuse a tensor whose last dimension is not what is needed.
+
+    Args:
+        name: The argument's name.
+        tensor: The argument.
+        letter: What the width is called.
+        width: What it must be.
+
+    Raises:
+        ValueError: It is not.
+    """
     if tensor.shape[-1] != width:
         raise ValueError(
             f"{name}: expected a last dimension of {letter} = {width}, got {tuple(tensor.shape)}"
