@@ -200,12 +200,13 @@ def test_ribbons_of_a_word_fill_its_line() -> None:
     drawn = re.findall(r'data-row="(\d)" data-column="(\d)"', text)
     assert sorted(drawn) == [("0", "0"), ("0", "1"), ("1", "2")]  # 0.005 is below a hundredth
     # pitch 34 and a row sum of 1: a weight of 0.5 is 0.7 * 34 / 2 = 11.9 pixels thick at its straight end
-    edges = re.search(r'data-row="0" data-column="0".*?H[\d.]+V([\d.]+)H.*? ([\d.]+)H', text)
-    path = re.search(r'data-row="0" data-column="0"[^>]* d="([^"]*)"', text)
-    assert edges is not None
-    assert path is not None
-    upper, lower = re.search(r"([\d.]+)H[\d.]+V([\d.]+)", path[1]).groups()  # type: ignore[union-attr]
-    assert float(lower) - float(upper) == pytest.approx(11.9, abs=0.011)
+    edges = []
+    for column in (0, 1):
+        path = re.search(rf'data-row="0" data-column="{column}"[^>]* d="[^"]*?([\d.]+)H[\d.]+V([\d.]+)', text)
+        assert path is not None
+        edges.append((float(path[1]), float(path[2])))
+    assert edges[0][1] - edges[0][0] == pytest.approx(11.9, abs=0.011)
+    assert edges[1] == pytest.approx((edges[0][1], edges[0][1] + 11.9), abs=0.011)  # beside each other
 
 
 def test_save_writes_utf8_and_replaces(tmp_path: Path) -> None:
