@@ -1,9 +1,8 @@
 """Text to token ids and back, and which word each piece belongs to."""
 
-import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,8 +10,8 @@ from typing import Literal
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from headlights.translation._byte_pieces import BYTES_OF, place_pieces, to_byte_letters
-from headlights.translation.words import Word, join_words, words
+from headlights.translation._pieces import BYTES_OF, Prepared, cut, place_pieces, prepare, to_byte_letters
+from headlights.translation.words import Word, join_words
 
 _SPECIAL = ("<pad>", "<bos>", "<eos>")
 _UNKNOWN = "<unk>"
@@ -64,6 +63,8 @@ class Tokenizer:
     kind: Literal["bpe", "word"]
 
     def __init__(self, model: tokenizers.Tokenizer) -> None:
+        if not isinstance(model.model, models.BPE | models.WordLevel):
+            raise ValueError(f"the model must be BPE or WordLevel, got {type(model.model).__name__}")
         self._model = model
         self.kind = "bpe" if isinstance(model.model, models.BPE) else "word"
         self.lowercase = model.normalizer is not None
@@ -74,6 +75,10 @@ class Tokenizer:
         ids = [self._id_of.get(token) for token in special]
         if ids != list(range(len(special))) or max(self._id_of.values()) != self.vocab_size - 1:
             raise ValueError(f"the vocabulary must begin with {', '.join(special)}, got {self._tokens[:4]}")
+        if self.kind == "bpe" and not (
+            BYTES_OF.keys() <= self._id_of.keys() and set("".join(self._tokens[3:])) <= BYTES_OF.keys()
+        ):
+            raise ValueError("the vocabulary must hold all bytes and pieces made of bytes")
         self.pad_id, self.bos_id, self.eos_id = range(3)
         self.unk_id = None if self.kind == "bpe" else 3
         self._cache: dict[str, tuple[int, ...]] = {}
@@ -110,7 +115,7 @@ class Tokenizer:
                 f"vocab_size must be at least {least} for kind={kind!r}, got {vocab_size}; "
                 "a few thousand is usual"
             )
-        prepared = (_prepare(text, lowercase) for text in texts)
+        prepared = (prepare(text, lowercase) for text in texts)
         model = _train_bpe(prepared, vocab_size) if kind == "bpe" else _train_words(prepared, vocab_size)
         if lowercase:
             model.normalizer = normalizers.Lowercase()
@@ -128,13 +133,13 @@ class Tokenizer:
         Raises:
             ValueError: The text holds a lone surrogate, which is not valid Unicode.
         """
-        prepared, found, places = _prepare(text, self.lowercase)
+        prepared, found, places = prepare(text, self.lowercase)
         if self.kind == "word":
             ids = tuple(self._id_of.get(prepared[start:end], 3) for start, end in places)
             return Encoded(ids, tuple(range(len(ids))), tuple(found))
         pieces: list[int] = []
         owners: list[int | None] = []
-        for segment, owner in _segments(prepared, places):
+        for segment, owner in cut(prepared, places):
             segment_ids = self._cache.get(segment)
             if segment_ids is None:
                 segment_ids = self._encode_segment(segment)
@@ -245,6 +250,7 @@ class Tokenizer:
         raise ValueError(f"{path}: is not a tokenizer of headlights ({reason}); copy the model folder again")
 
     def _encode_segment(self, segment: str) -> tuple[int, ...]:
+        # The bare model: the tokenizer around it would turn "<pad>" in a text into the special token.
         ids = tuple(token.id for token in self._model.model.tokenize(to_byte_letters(segment)))
         if len(self._cache) >= _CACHE_LIMIT:
             self._cache.clear()
@@ -276,55 +282,11 @@ class Tokenizer:
         return text, tuple(owners), tuple(found)
 
 
-_Prepared = tuple[str, list[Word], list[tuple[int, int]]]
-
-
-def _prepare(text: str, lowercase: bool) -> _Prepared:
-    """The text as the model sees it, its words as they are, and where they are in what the model sees."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"text must be valid Unicode, got the lone surrogate {text[error.start]!a} "
-                f"at character {error.start}; decode the input with errors='replace'"
-            ) from None
-    found = words(text)
-    if not lowercase:
-        return text, found, [(start, end) for _, start, end in found]
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered, found, [(start, end) for _, start, end in found]
-    place = [0]  # "İ" is one character, its lower case two
-    for character in text:
-        place.append(place[-1] + len(character.lower()))
-    return lowered, found, [(place[start], place[end]) for _, start, end in found]
-
-
-def _segments(text: str, places: Iterable[tuple[int, int]]) -> Iterator[tuple[str, int | None]]:
-    """Cut a text where no piece may cross: each word with the one space before it, and other white space.
-
-    A space is put before the text, so that its first word is like any other; decoding drops it.
-    """
-    if not text:
-        return
-    text = " " + text
-    done = 0
-    for owner, (start, end) in enumerate(places):
-        begin = start if text[start] == " " else start + 1  # `start` is the character before the word
-        if done < begin:
-            yield text[done:begin], None
-        yield text[begin : end + 1], owner
-        done = end + 1
-    if done < len(text):
-        yield text[done:], None
-
-
 def _as_bytes(token: str) -> bytes:
     return bytes(BYTES_OF[letter] for letter in token)
 
 
-def _train_bpe(prepared: Iterable[_Prepared], vocab_size: int) -> tokenizers.Tokenizer:
+def _train_bpe(prepared: Iterable[Prepared], vocab_size: int) -> tokenizers.Tokenizer:
     model = tokenizers.Tokenizer(models.BPE())
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     trainer = trainers.BpeTrainer(
@@ -334,14 +296,12 @@ def _train_bpe(prepared: Iterable[_Prepared], vocab_size: int) -> tokenizers.Tok
         initial_alphabet=sorted(BYTES_OF),
         show_progress=False,
     )
-    cut = ([segment for segment, _ in _segments(text, places)] for text, _, places in prepared)
-    model.train_from_iterator(cut, trainer)
-    raw = json.loads(model.to_str())
-    raw["added_tokens"] = []  # else "<pad>" in a text would become the special token
-    return _parse(json.dumps(raw))
+    segments = ([segment for segment, _ in cut(text, places)] for text, _, places in prepared)
+    model.train_from_iterator(segments, trainer)
+    return model
 
 
-def _train_words(prepared: Iterable[_Prepared], vocab_size: int) -> tokenizers.Tokenizer:
+def _train_words(prepared: Iterable[Prepared], vocab_size: int) -> tokenizers.Tokenizer:
     counts = Counter(text[start:end] for text, _, places in prepared for start, end in places)
     special = [*_SPECIAL, _UNKNOWN]
     ranked = sorted(counts, key=lambda text: (-counts[text], text))[: vocab_size - len(special)]

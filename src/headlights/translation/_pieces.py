@@ -1,7 +1,7 @@
-"""Bytes written as letters, as byte-level BPE stores its pieces, and the words that such pieces belong to."""
+"""From text to the stretches that pieces may not cross, to bytes written as letters, and back to words."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from headlights.translation.words import Word, words
 
@@ -11,6 +11,70 @@ _LETTER_OF = {byte: byte if byte in _PRINTABLE else 0x100 + _OTHERS.index(byte) 
 
 BYTES_OF = {chr(letter): byte for byte, letter in _LETTER_OF.items()}
 """The byte that each letter of a piece stands for. Printable Latin-1 stands for itself; the rest moves up."""
+
+Prepared = tuple[str, list[Word], list[tuple[int, int]]]
+
+
+def prepare(text: str, lowercase: bool) -> Prepared:
+    """Make a text ready for a model.
+
+    Args:
+        text: Any text.
+        lowercase: Whether the model sees lower case only.
+
+    Returns:
+        seen: The text as the model sees it.
+        found: Its words, as they stand in `text`.
+        places: Start and end of each word in `seen`.
+
+    Raises:
+        ValueError: The text holds a lone surrogate.
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"text must be valid Unicode, got the lone surrogate {text[error.start]!a} "
+                f"at character {error.start}; decode the input with errors='replace'"
+            ) from None
+    found = words(text)
+    if not lowercase:
+        return text, found, [(start, end) for _, start, end in found]
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered, found, [(start, end) for _, start, end in found]
+    place = [0]  # "İ" is one character, its lower case two
+    for character in text:
+        place.append(place[-1] + len(character.lower()))
+    return lowered, found, [(place[start], place[end]) for _, start, end in found]
+
+
+def cut(text: str, places: Iterable[tuple[int, int]]) -> Iterator[tuple[str, int | None]]:
+    """Cut a text where no piece may cross: each word with the one space before it, and other white space.
+
+    A space is put before the text, so that its first word is like any other; decoding drops it.
+
+    Args:
+        text: A text as the model sees it.
+        places: Start and end of each of its words.
+
+    Yields:
+        segment: A stretch of the text, never empty; together they are the text with a space before it.
+        owner: Index of the word that it holds, None for white space.
+    """
+    if not text:
+        return
+    text = " " + text
+    done = 0
+    for owner, (start, end) in enumerate(places):
+        begin = start if text[start] == " " else start + 1  # `start` is the character before the word
+        if done < begin:
+            yield text[done:begin], None
+        yield text[begin : end + 1], owner
+        done = end + 1
+    if done < len(text):
+        yield text[done:], None
 
 
 def to_byte_letters(text: str) -> str:
