@@ -1,0 +1,319 @@
+"""Decoders write a translation one token at a time, looking at the memory that the encoder left."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from headlights.attention import Mask, PreparedKey, Score, attend, masks, observations
+from headlights.translation.encoders import RECURRENT, Cell, Memory, init_recurrent
+
+Mix = Literal["concat", "add"]
+QueryOrder = Literal["previous", "current"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a decoder makes of whole target sentences.
+
+    Attributes:
+        states: What `project` turns into logits, float, shape (B, T, E).
+        weights: Attention per target step, shape (B, T, L, H, M); None unless asked for, or without
+            attention.
+    """
+
+    states: Tensor
+    weights: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The memory made ready for attention, once per sentence (S32).
+
+    Attributes:
+        prepared: Keys as the score wants them, B x M.
+        values: What is averaged, shape (B, M, E_v).
+        lengths: Real source tokens, shape (B,).
+        mask: Shows each sentence its real tokens.
+    """
+
+    prepared: PreparedKey
+    values: Tensor
+    lengths: Tensor
+    mask: Mask
+
+    def select(self, indices: Tensor) -> "Sources":
+        """The same for the sentences `indices`, int64, shape (B',)."""
+        lengths = self.lengths[indices]
+        return Sources(self.prepared.select(indices), self.values[indices], lengths, masks.lengths(lengths))
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentState:
+    """Everything a recurrent decoder carries from one step to the next.
+
+    Attributes:
+        hidden: Hidden states, shape (layers, B, E).
+        cell: LSTM cell states of the same shape; None for GRU.
+        context: With the current state as query and `mix="add"`: the context to be added before the next
+            cell, shape (B, E); None elsewhere.
+        sources: What is attended to; None without attention.
+    """
+
+    hidden: Tensor
+    cell: Tensor | None
+    context: Tensor | None
+    sources: Sources | None
+
+    def select(self, indices: Tensor, *, same_sentences: bool = False) -> "RecurrentState":
+        """The state of the rows `indices`.
+
+        Args:
+            indices: Rows to take, int64, shape (B',); may repeat.
+            same_sentences: Promise that every row is replaced by a row of the same source sentence (a beam
+                that is sorted anew), so keys and values need no copy.
+
+        Returns:
+            A new state; this one is left as it is.
+        """
+        sources = self.sources
+        if sources is not None and not same_sentences:
+            sources = sources.select(indices)
+        return RecurrentState(
+            self.hidden[:, indices],
+            None if self.cell is None else self.cell[:, indices],
+            None if self.context is None else self.context[indices],
+            sources,
+        )
+
+
+class Focus(nn.Module):
+    """The attention of a recurrent decoder: a score, and values as wide as the decoder needs them.
+
+    Args:
+        score: Any score over (query of the decoder's width, key of the memory's width).
+        memory_dim: Width of the encoder states.
+        value_dim: Width of the context; encoder states of another width are projected (u + u' needs equal
+            widths, and a bidirectional encoder has twice the decoder's). Default: as wide as the states.
+    """
+
+    def __init__(self, score: Score, memory_dim: int, value_dim: int | None = None) -> None:
+        super().__init__()
+        self.score = score
+        self.output_dim = value_dim or memory_dim
+        self.value_proj = (
+            nn.Identity()
+            if self.output_dim == memory_dim
+            else nn.Linear(memory_dim, self.output_dim, bias=False)
+        )
+
+    def prepare(self, memory: Memory) -> Sources:
+        """Project keys and values of a memory, once for all steps."""
+        mask = masks.lengths(memory.lengths)
+        positions = torch.arange(memory.states.size(1), device=memory.lengths.device)
+        visible = positions < memory.lengths[:, None]  # (B, M)
+        prepared = self.score.prepare_key(memory.states, visible=visible)
+        return Sources(prepared, self.value_proj(memory.states), memory.lengths, mask)
+
+    def forward(self, query: Tensor, sources: Sources, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Attend with queries (B, N, E): context (B, N, E_v) and, if needed, weights (B, N, M)."""
+        if not need_weights:
+            context: Tensor = attend(
+                query, sources.prepared, sources.values, score=self.score, mask=sources.mask
+            )
+            return context, None
+        observe = observations.Weights(differentiable=True)
+        context, weights = attend(
+            query, sources.prepared, sources.values, score=self.score, mask=sources.mask, observe=observe
+        )
+        return context, weights
+
+
+class RecurrentDecoder(nn.Module):
+    """GRU or LSTM decoder with any attention score, or with none.
+
+    Sources: Bahdanau et al. 2015, arXiv:1409.0473, A.2.2 (`query="previous"`, `mix="concat"`: c_i, made with
+        s_{i-1},
+    enters the cell and the output); Luong et al. 2015, arXiv:1508.04025, 3.1 (`query="current"`,
+    `mix="concat"`: c_t, made with h_t, enters the output only). `mix="add"` hands the next cell u + u' in
+    place of u, where u is the state and u' its context.
+
+    Args:
+        vocab_size: Number of target tokens.
+        embed_dim: Width of the target embedding.
+        hidden_dim: Width of the state.
+        memory_dim: Width of the encoder states and of their final state.
+        score: How a state is compared with the encoder states; None: no attention at all, the final encoder
+            state is all that the decoder sees.
+        cell: "gru" or "lstm".
+        layers: Recurrent layers; the top one asks.
+        mix: How the context enters: "concat" beside the input or the output, "add" onto the state.
+        query: Which state asks for the context of a step: the "previous" one, before the cell, or the
+            "current" one.
+        dropout: Probability of dropping a component of embeddings and outputs, in [0, 1).
+        pad_id: Token id of padding; its embedding stays zero.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        hidden_dim: int,
+        memory_dim: int,
+        *,
+        score: Score | None = None,
+        cell: Cell = "gru",
+        layers: int = 1,
+        mix: Mix = "concat",
+        query: QueryOrder = "previous",
+        dropout: float = 0.0,
+        pad_id: int = 0,
+    ) -> None:
+        super().__init__()
+        self.mix, self.query, self.layers = mix, query, layers
+        self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
+        self.dropout = nn.Dropout(dropout)
+        self.bridge = nn.Linear(memory_dim, hidden_dim * layers)
+        self.focus: Focus | None = None
+        input_dim, output_dim = embed_dim, embed_dim + hidden_dim
+        if score is not None:
+            self.focus = Focus(score, memory_dim, hidden_dim if mix == "add" else None)
+            output_dim += self.focus.output_dim
+            if mix == "concat" and query == "previous":
+                input_dim += self.focus.output_dim
+        self.recurrent = RECURRENT[cell](
+            input_dim, hidden_dim, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
+        )
+        init_recurrent(self.recurrent)
+        self.readout = nn.Linear(output_dim, embed_dim)
+        self.output = nn.Linear(embed_dim, vocab_size)
+
+    def start(self, memory: Memory) -> RecurrentState:
+        """The state before the first token: a projection of the final encoder state; prepares the keys."""
+        hidden = torch.tanh(self.bridge(memory.final))  # (B, layers * E)
+        hidden = hidden.view(hidden.size(0), self.layers, -1).transpose(0, 1).contiguous()  # (layers, B, E)
+        cell = torch.zeros_like(hidden) if isinstance(self.recurrent, nn.LSTM) else None
+        sources = None if self.focus is None else self.focus.prepare(memory)
+        return RecurrentState(hidden, cell, None, sources)
+
+    def step(
+        self, token_ids: Tensor, state: RecurrentState, *, need_weights: bool = False
+    ) -> tuple[Tensor, RecurrentState, Tensor | None]:
+        """Read one token per row and predict the next.
+
+        Args:
+            token_ids: The last tokens written, int64, shape (B,); `bos` first.
+            state: From `start` or the step before.
+            need_weights: Also return where the decoder looked.
+
+        Returns:
+            Logits (B, V), the next state, and the weights (B, L, H, M) or None.
+        """
+        embedded = self.dropout(self.embedding(token_ids))
+        output, state, weights = self._advance(embedded, state, need_weights=need_weights)
+        return self.project(self._read_out(output, embedded)), state, _with_heads(weights)
+
+    def forward(self, ids: Tensor, memory: Memory, *, need_weights: bool = False) -> Decoded:
+        """Read whole target sentences, each token forced (S16).
+
+        Args:
+            ids: Target tokens from `bos` on, int64, shape (B, T).
+            memory: Of the same sentences.
+            need_weights: Also return where the decoder looked.
+
+        Returns:
+            One state per token, for `project`.
+        """
+        embedded = self.dropout(self.embedding(ids))
+        state = self.start(memory)
+        if self.focus is None or (self.query == "current" and self.mix == "concat"):
+            output, weights = self._all_at_once(embedded, state, need_weights=need_weights)
+        else:
+            output, weights = self._one_by_one(embedded, state, need_weights=need_weights)
+        return Decoded(self._read_out(output, embedded), _with_heads(weights))
+
+    def project(self, states: Tensor) -> Tensor:
+        """Logits (..., V) of states (..., E)."""
+        logits: Tensor = self.output(states)
+        return logits
+
+    def _one_by_one(
+        self, embedded: Tensor, state: RecurrentState, *, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        outputs: list[Tensor] = []
+        weights: list[Tensor] = []
+        for token in embedded.unbind(1):
+            output, state, seen = self._advance(token, state, need_weights=need_weights)
+            outputs.append(output)
+            if seen is not None:
+                weights.append(seen)
+        return torch.stack(outputs, 1), torch.stack(weights, 1) if weights else None
+
+    def _all_at_once(
+        self, embedded: Tensor, state: RecurrentState, *, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """All steps in one recurrent and one attention call, where no context enters the cells (S34)."""
+        first = state.hidden if state.cell is None else (state.hidden, state.cell)
+        hidden, _ = self.recurrent(embedded, first)  # (B, T, E)
+        if self.focus is None or state.sources is None:
+            return hidden, None
+        context, weights = self.focus(hidden, state.sources, need_weights=need_weights)
+        return torch.cat([hidden, context], -1), weights
+
+    def _advance(
+        self, embedded: Tensor, state: RecurrentState, *, need_weights: bool
+    ) -> tuple[Tensor, RecurrentState, Tensor | None]:
+        """One step for embedded tokens (B, E): state and context side by side, next state, weights (B, M)."""
+        if self.focus is None or state.sources is None:
+            state = self._cell(embedded, state)
+            return state.hidden[-1], state, None
+        if self.query == "previous":
+            context, weights = self._look(state, need_weights=need_weights)
+            if self.mix == "add":
+                state = self._cell(embedded, _added(state, context))
+            else:
+                state = self._cell(torch.cat([embedded, context], -1), state)
+        else:
+            state = self._cell(embedded, state if state.context is None else _added(state, state.context))
+            context, weights = self._look(state, need_weights=need_weights)
+            if self.mix == "add":
+                state = replace(state, context=context)
+        return torch.cat([state.hidden[-1], context], -1), state, weights
+
+    def _look(self, state: RecurrentState, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        assert self.focus is not None
+        context, weights = self.focus(state.hidden[-1].unsqueeze(1), state.sources, need_weights=need_weights)
+        return context.squeeze(1), None if weights is None else weights.squeeze(1)
+
+    def _cell(self, inputs: Tensor, state: RecurrentState) -> RecurrentState:
+        """All layers for one step: inputs (B, E_in) to the next state."""
+        hidden, cell = [], []
+        for layer in range(self.layers):
+            if layer:
+                inputs = nn.functional.dropout(inputs, self.recurrent.dropout, self.training)
+            parameters = self.recurrent.all_weights[layer]
+            if state.cell is None:
+                inputs = torch.gru_cell(inputs, state.hidden[layer], *parameters)
+            else:
+                inputs, memory = torch.lstm_cell(
+                    inputs, (state.hidden[layer], state.cell[layer]), *parameters
+                )
+                cell.append(memory)
+            hidden.append(inputs)
+        return replace(state, hidden=torch.stack(hidden), cell=torch.stack(cell) if cell else None)
+
+    def _read_out(self, output: Tensor, embedded: Tensor) -> Tensor:
+        read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([output, embedded], -1))))
+        return read
+
+
+def _added(state: RecurrentState, context: Tensor) -> RecurrentState:
+    """The state with u + u' in place of u in its top layer."""
+    top = state.hidden[-1] + context
+    return replace(state, hidden=torch.cat([state.hidden[:-1], top.unsqueeze(0)]))
+
+
+def _with_heads(weights: Tensor | None) -> Tensor | None:
+    """(..., M) to (..., L, H, M) with L = H = 1, as every decoder returns them."""
+    return None if weights is None else weights.unsqueeze(-2).unsqueeze(-2)

@@ -1,0 +1,240 @@
+"""Greedy and beam search, for any decoder with `start`, `step` and states that can be selected from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from headlights.translation.encoders import Memory
+
+
+class State(Protocol):
+    """What a decoder carries from step to step; search only takes rows from it."""
+
+    def select(self, indices: Tensor, *, same_sentences: bool = False) -> Any:
+        """The rows `indices`; with `same_sentences`, each replaced by a row of the same sentence."""
+
+
+class Decoder(Protocol):
+    """What search needs of a decoder."""
+
+    def start(self, memory: Memory) -> Any:
+        """The state before the first token."""
+
+    def step(
+        self, token_ids: Tensor, state: Any, *, need_weights: bool = False
+    ) -> tuple[Tensor, Any, Tensor | None]:
+        """Logits, the next state, and weights if needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One finished translation.
+
+    Attributes:
+        ids: Target tokens without `bos` and `eos`.
+        score: Summed natural log-probability, end mark included (excluded where the limit cut the sentence).
+        normalised_score: What ranked it: the score divided by length ** `length_penalty`.
+        weights: Attention of the tokens and the end mark, shape (L, H, T, M), padding cut off; None unless
+            asked for.
+    """
+
+    ids: tuple[int, ...]
+    score: float
+    normalised_score: float
+    weights: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How to search.
+
+    Attributes:
+        beam: Hypotheses kept per sentence, at least 1; 1 is greedy search.
+        length_penalty: Power of the length (end mark counted) that divides the score; 0 ranks by plain
+            probability.
+        max_ratio: Longest output, in target tokens per source token.
+        max_extra: Tokens allowed beyond that.
+        n_best: Hypotheses returned per sentence, at most `beam`.
+        need_weights: Keep the attention of the winners.
+    """
+
+    beam: int = 5
+    length_penalty: float = 1.0
+    max_ratio: float = 1.5
+    max_extra: int = 10
+    n_best: int = 1
+    need_weights: bool = False
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise ValueError(f"beam must be at least 1, got {self.beam}")
+        if not 1 <= self.n_best <= self.beam:
+            raise ValueError(f"n_best must be between 1 and beam ({self.beam}), got {self.n_best}")
+        if self.length_penalty < 0:
+            raise ValueError(f"length_penalty must not be negative, got {self.length_penalty}")
+        if self.max_ratio < 0 or self.max_extra < 1:
+            raise ValueError(
+                f"max_ratio must be >= 0 and max_extra >= 1, got {self.max_ratio} and {self.max_extra}"
+            )
+
+
+def search(
+    decoder: Decoder,
+    memory: Memory,
+    options: SearchOptions,
+    *,
+    bos_id: int,
+    eos_id: int,
+    forbidden: Sequence[int] = (),
+) -> list[list[Hypothesis]]:
+    """Translate a batch of encoded sentences by beam search.
+
+    Every sentence has `beam` slots. A slot whose hypothesis ends is closed, so that one slot is greedy
+    search. A sentence leaves the batch when all its slots are closed, or when no open one can still overtake
+    the best ended ones: a summed log-probability only falls, so its best is what it has now, divided by the
+    longest length allowed.
+
+    Args:
+        decoder: Any decoder.
+        memory: Encoded sentences.
+        options: Width, ranking and limits.
+        bos_id: First token read.
+        eos_id: Token that ends a hypothesis.
+        forbidden: Tokens that are never written.
+
+    Returns:
+        For each sentence, in order, `n_best` hypotheses or fewer, best first.
+    """
+    if memory.lengths.numel() == 0:
+        return []
+    return _Search(decoder, memory, options, bos_id, eos_id, forbidden).run()
+
+
+class _Ended(NamedTuple):
+    """A hypothesis that has ended: where its last row stands in the trace, and what it is worth."""
+
+    step: int
+    row: int
+    last: tuple[int, ...]  # its last token; none if that was the end mark
+    score: float
+    normalised_score: float
+
+
+class _Search:
+    """One search. Rows are slots: `beam` in a row for each sentence still in the batch.
+
+    The trace is kept as rows that point to rows of the step before: at step t, `weights[t]` belongs to the
+    rows that were read, and `tokens[t]`, `parents[t]` describe the rows made, which are those read at step t
+    + 1.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        options: SearchOptions,
+        bos_id: int,
+        eos_id: int,
+        forbidden: Sequence[int],
+    ) -> None:
+        self.decoder, self.options, self.eos_id, self.forbidden = decoder, options, eos_id, list(forbidden)
+        self.device = memory.states.device
+        self.lengths = memory.lengths.tolist()
+        self.limits = [int(options.max_ratio * length) + options.max_extra for length in self.lengths]
+        self.ended: list[list[_Ended]] = [[] for _ in self.limits]
+        self.tokens: list[Tensor] = []
+        self.parents: list[Tensor] = []
+        self.weights: list[Tensor | None] = []
+        count = len(self.limits)
+        self.sentences = list(range(count))  # those still in the batch
+        rows = torch.arange(count, device=self.device).repeat_interleave(options.beam)
+        self.state = decoder.start(memory).select(rows)
+        self.read = torch.full((count * options.beam,), bos_id, device=self.device)
+        self.totals = torch.full((count, options.beam), -torch.inf, device=self.device)
+        self.totals[:, 0] = 0.0  # all slots start alike, so one of them speaks for all
+
+    @torch.no_grad()
+    def run(self) -> list[list[Hypothesis]]:
+        step = 0
+        while self.sentences:
+            logits, self.state, weights = self.decoder.step(
+                self.read, self.state, need_weights=self.options.need_weights
+            )
+            self.weights.append(weights)
+            parents, tokens = self._extend(logits)
+            self._close(step, parents, tokens)
+            self._keep(parents, tokens)
+            step += 1
+        self.tokens = [tokens.cpu() for tokens in self.tokens]
+        self.parents = [parents.cpu() for parents in self.parents]
+        return [self._ranked(sentence) for sentence in range(len(self.limits))]
+
+    def _extend(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The best continuations of each sentence: the row each comes from and its token, both (S, beam)."""
+        logits[:, self.forbidden] = -torch.inf
+        beam, vocab = self.options.beam, logits.size(-1)
+        log_probabilities = logits.float().log_softmax(-1).view(-1, beam, vocab)
+        candidates = (self.totals.unsqueeze(-1) + log_probabilities).flatten(1)  # (S, beam * V)
+        self.totals, best = candidates.topk(beam, dim=1)
+        first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * beam
+        return first_row + best // vocab, best % vocab
+
+    def _close(self, step: int, parents: Tensor, tokens: Tensor) -> None:
+        """Note the hypotheses that end here, by end mark or length limit, and close their slots."""
+        over = tokens == self.eos_id
+        cut = torch.tensor(
+            [step + 1 >= self.limits[sentence] for sentence in self.sentences], device=self.device
+        )
+        closing = (over | cut.unsqueeze(1)) & (self.totals > -torch.inf)
+        for place, slot in closing.nonzero().tolist():
+            score, token = float(self.totals[place, slot]), int(tokens[place, slot])
+            normalised = score / (step + 1) ** self.options.length_penalty
+            last = () if token == self.eos_id else (token,)
+            ended = _Ended(step, int(parents[place, slot]), last, score, normalised)
+            self.ended[self.sentences[place]].append(ended)
+        self.totals = self.totals.masked_fill(closing, -torch.inf)
+
+    def _keep(self, parents: Tensor, tokens: Tensor) -> None:
+        """Drop the sentences that are decided and make the rows of the others ready to be read."""
+        hopes = self.totals.amax(1).tolist()
+        stay = [
+            place for place, sentence in enumerate(self.sentences) if self._undecided(sentence, hopes[place])
+        ]
+        whole = len(stay) == len(self.sentences)
+        self.sentences = [self.sentences[place] for place in stay]
+        kept = torch.tensor(stay, dtype=torch.long, device=self.device)
+        self.totals, rows, self.read = self.totals[kept], parents[kept].flatten(), tokens[kept].flatten()
+        self.tokens.append(self.read)
+        self.parents.append(rows)
+        if self.sentences:
+            self.state = self.state.select(rows, same_sentences=whole)
+
+    def _undecided(self, sentence: int, hope: float) -> bool:
+        """Whether an open hypothesis worth `hope` may still come before the `n_best` best ended ones."""
+        if hope == -torch.inf:
+            return False
+        ended = sorted((e.normalised_score for e in self.ended[sentence]), reverse=True)
+        if len(ended) < self.options.n_best:
+            return True
+        longest: float = self.limits[sentence] ** self.options.length_penalty
+        return hope / longest > ended[self.options.n_best - 1]
+
+    def _ranked(self, sentence: int) -> list[Hypothesis]:
+        """The best hypotheses; those that the limit cut come after all that ended by themselves."""
+        ended = sorted(self.ended[sentence], key=lambda e: (len(e.last), -e.normalised_score))
+        return [self._follow(e, self.lengths[sentence]) for e in ended[: self.options.n_best]]
+
+    def _follow(self, ended: _Ended, length: int) -> Hypothesis:
+        """Walk the trace back from the end to the start."""
+        ids, rows, row = list(ended.last), [ended.row], ended.row
+        for step in range(ended.step - 1, -1, -1):
+            ids.append(int(self.tokens[step][row]))
+            row = int(self.parents[step][row])
+            rows.append(row)
+        steps = zip(self.weights, reversed(rows), strict=False)  # other sentences may have gone on
+        seen = [weights[row, ..., :length] for weights, row in steps if weights is not None]
+        weights = torch.stack(seen, 2) if seen else None  # (L, H, T, M)
+        return Hypothesis(tuple(reversed(ids)), ended.score, ended.normalised_score, weights)
