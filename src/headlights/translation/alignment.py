@@ -1,0 +1,124 @@
+"""Word alignment: from attention between tokens to links between words, and their error rate."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+Links = tuple[tuple[int, int], ...]
+
+
+def word_weights(
+    weights: Tensor, target_words: Sequence[int | None], source_words: Sequence[int | None]
+) -> Tensor:
+    """Attention between words from attention between tokens.
+
+    A word's share of attention is the sum over its tokens on the source side and the mean over them on the
+    target side. Tokens that belong to no word, such as end marks, are left out.
+
+    Args:
+        weights: One row per target token, one column per source token, float, shape (N, M).
+        target_words: The 0-based word of each target token, N long; None for tokens of no word.
+        source_words: The same for source tokens, M long.
+
+    Returns:
+        Shape (target words, source words); rows need not sum to 1, since end marks are left out.
+
+    Raises:
+        ValueError: `weights` has not one row per target token and one column per source token.
+    """
+    if weights.shape != (len(target_words), len(source_words)):
+        raise ValueError(
+            f"weights must have shape (target tokens, source tokens) = ({len(target_words)}, "
+            f"{len(source_words)}), got {tuple(weights.shape)}"
+        )
+    average = _membership(target_words, weights)
+    average = average / average.sum(0).clamp(min=1.0)  # (N, words)
+    return average.T @ weights @ _membership(source_words, weights)
+
+
+def _membership(word_of_token: Sequence[int | None], like: Tensor) -> Tensor:
+    """1 where a token (row) belongs to a word (column)."""
+    count = max((word for word in word_of_token if word is not None), default=-1) + 1
+    table = like.new_zeros(len(word_of_token), count)
+    for token, word in enumerate(word_of_token):
+        if word is not None:
+            table[token, word] = 1.0
+    return table
+
+
+def strongest_links(weights: Tensor) -> Links:
+    """Each target word's strongest source word, as (source word, target word).
+
+    Args:
+        weights: Attention between words, shape (target words, source words).
+
+    Returns:
+        One link per target word that looks at any source word at all, in the order of target words.
+    """
+    if 0 in weights.shape:
+        return ()
+    strongest, source = weights.max(1)
+    return tuple(
+        (int(word), target) for target, word in enumerate(source.tolist()) if strongest[target] > 0.0
+    )
+
+
+def pharaoh(links: Iterable[tuple[int, int]]) -> str:
+    """Links in the Pharaoh format: `0-0 1-2`, source word first, both counted from 0."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentCounts:
+    """What the alignment error rate is made of; counts of several sentences add up.
+
+    Source: Och and Ney 2003, doi:10.1162/089120103321337421, 4.1. Their A is what a system links, S the sure
+        and P the
+    possible gold links, where S is part of P.
+
+    Attributes:
+        links: |A|.
+        sure: |S|.
+        sure_found: |A and S|.
+        possible_found: |A and P|.
+    """
+
+    links: int = 0
+    sure: int = 0
+    sure_found: int = 0
+    possible_found: int = 0
+
+    def __add__(self, other: "AlignmentCounts") -> "AlignmentCounts":
+        return AlignmentCounts(
+            self.links + other.links,
+            self.sure + other.sure,
+            self.sure_found + other.sure_found,
+            self.possible_found + other.possible_found,
+        )
+
+    @property
+    def error_rate(self) -> float:
+        """1 - (|A and S| + |A and P|) / (|A| + |S|), in 0..1; 0 if nothing was to link and nothing was."""
+        total = self.links + self.sure
+        return 1.0 - (self.sure_found + self.possible_found) / total if total else 0.0
+
+
+def count_links(
+    links: Iterable[tuple[int, int]],
+    sure: Iterable[tuple[int, int]],
+    possible: Iterable[tuple[int, int]] = (),
+) -> AlignmentCounts:
+    """Compare one sentence's links with its gold links.
+
+    Args:
+        links: (source word, target word) as a system has them.
+        sure: Gold links that must be found.
+        possible: Gold links that may be found; sure ones count as possible too.
+
+    Returns:
+        Counts to be summed over sentences.
+    """
+    found, must = set(links), set(sure)
+    may = must | set(possible)
+    return AlignmentCounts(len(found), len(must), len(found & must), len(found & may))

@@ -1,0 +1,221 @@
+"""`Translator`: text in, translations with their alignment out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headlights.translation.alignment import Links, strongest_links, word_weights
+from headlights.translation.batches import Batch, TokenBatches, source_batches
+from headlights.translation.corpus import is_blank
+from headlights.translation.folders import ModelFolder
+from headlights.translation.search import Hypothesis, SearchOptions, search
+from headlights.translation.tokenizer import Encoded
+
+END = "</s>"  # how the end mark is shown beside attention
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One translated sentence and where the model looked.
+
+    Attributes:
+        text: The translation.
+        words: Its words.
+        source_words: Words of the source sentence.
+        alignment: 0-based (source word, target word): for each target word the source word it looked at most;
+            empty without attention.
+        weights: Attention between the words, summed over a source word's tokens and averaged over a target
+            word's, layers and heads; shape (target words, source words); None without attention.
+        score: Summed natural log-probability, end mark included.
+        normalised_score: What ranked it: the score divided by length to the power of the length penalty.
+        attention: Shape (L, H, N, M) over `tokens` and `source_tokens`; None unless asked for.
+        tokens: Target tokens as text, the end mark last.
+        source_tokens: Source tokens as text, the end mark last.
+        alternatives: Further translations, best first, if more than one was asked for.
+    """
+
+    text: str
+    words: tuple[str, ...] = ()
+    source_words: tuple[str, ...] = ()
+    alignment: Links = ()
+    weights: Tensor | None = None
+    score: float = 0.0
+    normalised_score: float = 0.0
+    attention: Tensor | None = None
+    tokens: tuple[str, ...] = ()
+    source_tokens: tuple[str, ...] = ()
+    alternatives: tuple["Translation", ...] = ()
+
+
+class Translator:
+    """A trained model, ready to translate.
+
+    Args:
+        folder: Model and tokenizers.
+        device: Where to compute; default: where a GPU is present, there, else the CPU.
+    """
+
+    def __init__(self, folder: ModelFolder, *, device: str | torch.device | None = None) -> None:
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.model = folder.model.to(self.device).eval()
+        self.source_tokenizer, self.target_tokenizer = folder.source_tokenizer, folder.target_tokenizer
+        self.training = folder.training
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | torch.device | None = None) -> "Translator":
+        """Load a model folder, or the best model of a run folder.
+
+        Args:
+            folder: A folder made by training.
+            device: Where to compute; default: where a GPU is present, there, else the CPU.
+
+        Returns:
+            The translator.
+
+        Raises:
+            FolderError: The folder is missing, incomplete or broken; the message says what to do.
+        """
+        return cls(ModelFolder.load(Path(folder)), device=device)
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int = 5,
+        length_penalty: float = 1.0,
+        n_best: int = 1,
+        attention: bool = False,
+        batch_tokens: int = 4096,
+    ) -> list[Translation]:
+        """Translate lines of text.
+
+        Args:
+            lines: One sentence each; a blank one stays empty and never meets the model.
+            beam: Hypotheses kept per sentence; 1 is greedy search.
+            length_penalty: Power of the length that divides a score.
+            n_best: Translations per line; those after the first are its `alternatives`.
+            attention: Keep the attention between tokens as well.
+            batch_tokens: Source tokens translated at once, padding and beam not counted.
+
+        Returns:
+            One translation per line, in order.
+        """
+        options = SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best, need_weights=True)
+        results = [Translation("") for _ in lines]
+        encoded = self.source_tokenizer.encode_batch(lines)
+        filled = [index for index, line in enumerate(lines) if not is_blank(line)]
+        ids = [encoded[index].ids for index in filled]
+        source, target = self.source_tokenizer, self.target_tokenizer
+        for batch in source_batches(ids, max_tokens=batch_tokens, pad_id=source.pad_id, eos_id=source.eos_id):
+            on_device = batch.to(self.device)
+            with torch.no_grad():
+                memory = self.model.encoder(on_device.source, on_device.source_lengths)
+            found = search(
+                self.model.decoder,
+                memory,
+                options,
+                bos_id=target.bos_id,
+                eos_id=target.eos_id,
+                forbidden=(target.pad_id, target.bos_id),
+            )
+            for place, hypotheses in zip(batch.indices.tolist(), found, strict=True):
+                index = filled[place]
+                best, *rest = [self._finish(encoded[index], h, attention) for h in hypotheses]
+                results[index] = replace(best, alternatives=tuple(rest))
+        return results
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        attention: bool = False,
+        batch_tokens: int = 4096,
+    ) -> list[Translation]:
+        """Force given translations and see where the model looks while writing them.
+
+        Args:
+            sources: Source sentences.
+            targets: A translation of each.
+            attention: Keep the attention between tokens as well.
+            batch_tokens: Tokens computed at once, padding counted.
+
+        Returns:
+            The given translations with scores and alignment, in order; empty where either side is blank.
+
+        Raises:
+            ValueError: There are not as many targets as sources.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"align needs one target per source, got {len(sources)} sources, {len(targets)} targets"
+            )
+        results = [Translation(target) for target in targets]
+        filled = [
+            i for i, pair in enumerate(zip(sources, targets, strict=True)) if not any(map(is_blank, pair))
+        ]
+        if not filled:
+            return results
+        source = self.source_tokenizer.encode_batch([sources[i] for i in filled])
+        target = self.target_tokenizer.encode_batch([targets[i] for i in filled])
+        batches = TokenBatches(
+            [sentence.ids for sentence in source],
+            [sentence.ids for sentence in target],
+            max_tokens=batch_tokens,
+            pad_id=self.target_tokenizer.pad_id,
+            bos_id=self.target_tokenizer.bos_id,
+            eos_id=self.target_tokenizer.eos_id,
+        )
+        for batch in batches.ordered():
+            for place, hypothesis in zip(batch.indices.tolist(), self._forced(batch), strict=True):
+                index = filled[place]
+                results[index] = replace(
+                    self._finish(source[place], hypothesis, attention), text=targets[index]
+                )
+        return results
+
+    @torch.no_grad()
+    def _forced(self, batch: Batch) -> list[Hypothesis]:
+        """The given targets as if a search had found them."""
+        batch = batch.to(self.device)
+        decoded = self.model(batch, need_weights=True)
+        log_probabilities = self.model.decoder.project(decoded.states).float().log_softmax(-1)
+        chosen = log_probabilities.gather(-1, batch.target_out.unsqueeze(-1)).squeeze(-1)  # (B, T)
+        found = []
+        sizes = zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
+        for row, (source_length, length) in enumerate(sizes):
+            score = float(chosen[row, :length].sum())
+            weights = None
+            if decoded.weights is not None:
+                weights = decoded.weights[row, :length, :, :, :source_length].permute(
+                    1, 2, 0, 3
+                )  # (L, H, T, M)
+            ids = tuple(batch.target_out[row, : length - 1].tolist())
+            found.append(Hypothesis(ids, score, score / length, weights))
+        return found
+
+    def _finish(self, source: Encoded, hypothesis: Hypothesis, attention: bool) -> Translation:
+        """Words and their alignment from token ids and attention."""
+        text = self.target_tokenizer.decode(hypothesis.ids)
+        target = self.target_tokenizer.decode_words(hypothesis.ids)
+        weights, between_words = hypothesis.weights, None
+        if weights is not None:
+            weights = weights.float().cpu()
+            mean = weights.mean((0, 1))  # (N, M)
+            end = [None] * (mean.size(0) - len(hypothesis.ids))
+            between_words = word_weights(mean, [*target.word_of_piece, *end], [*source.word_of_piece, None])
+        return Translation(
+            text=text,
+            words=tuple(word.text for word in target.words),
+            source_words=tuple(word.text for word in source.words),
+            alignment=() if between_words is None else strongest_links(between_words),
+            weights=between_words,
+            score=hypothesis.score,
+            normalised_score=hypothesis.normalised_score,
+            attention=weights if attention else None,
+            tokens=(*self.target_tokenizer.pieces(hypothesis.ids), END),
+            source_tokens=(*self.source_tokenizer.pieces(source.ids), END),
+        )
