@@ -1,0 +1,125 @@
+"""The data of one training: sentence pairs read, cleaned, split and turned into tokens."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headlights.translation.batches import TokenBatches
+from headlights.translation.corpus import CorpusError, NonBlank, Pair, grammar, read
+from headlights.translation.recipe import DataConfig, Recipe
+from headlights.translation.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """What a training needs of its data.
+
+    Attributes:
+        source_tokenizer: For source text.
+        target_tokenizer: For target text; the same object if they are joint.
+        train: Batches to train on.
+        valid: Pairs to validate with.
+        notes: What was done to the data and should be said, a line each.
+    """
+
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    train: TokenBatches
+    valid: list[Pair]
+    notes: tuple[str, ...]
+
+    def batches(self, pairs: Sequence[Pair], max_tokens: int) -> TokenBatches:
+        """Other pairs in batches, through the same tokenizers."""
+        return _batches(self.source_tokenizer, self.target_tokenizer, pairs, max_tokens)
+
+
+def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None = None) -> TrainingData:
+    """Read the sentence pairs of a recipe and make them ready for training.
+
+    Args:
+        recipe: Which files, which tokenizer, which limits.
+        tokenizers: Source and target tokenizer of an earlier training; default: trained on the training
+            pairs.
+
+    Returns:
+        Batches, validation pairs and tokenizers.
+
+    Raises:
+        CorpusError: A file cannot be read, or nothing is left to train on.
+    """
+    notes: list[str] = []
+    train, valid = _pairs(recipe.data, recipe.training.seed, notes)
+    source, target = tokenizers or _train_tokenizers(recipe, train)
+    batches = _batches(
+        source, target, train, recipe.training.batch_tokens, recipe.training.seed, recipe.data.max_length
+    )
+    if batches.dropped:
+        notes.append(f"left out {batches.dropped} training pairs longer than {recipe.data.max_length} tokens")
+    return TrainingData(source, target, batches, valid, tuple(notes))
+
+
+def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair], list[Pair]]:
+    """Training and validation pairs."""
+    if not config.train:
+        splits = grammar.splits(train=config.built_in)
+        return list(splits.train), list(splits.valid)
+    train = _read(config.train, "training", notes)
+    if config.valid:
+        valid = _read(config.valid, "validation", notes)
+    else:
+        train, valid = _hold_out(train, config.held_out, seed)
+        notes.append(f"no validation file: held out {len(valid)} of the training pairs (seed {seed})")
+    return train, valid
+
+
+def _read(paths: Sequence[str], purpose: str, notes: list[str]) -> list[Pair]:
+    filled = NonBlank(read(paths))
+    pairs = list(filled)
+    if filled.dropped:
+        notes.append(f"left out {filled.dropped} {purpose} pairs with a blank side")
+    if not pairs:
+        raise CorpusError(f"no sentence pairs in {' and '.join(paths)}; {purpose} needs at least one")
+    return pairs
+
+
+def _hold_out(pairs: list[Pair], count: int, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Split off `count` pairs, at most a tenth, by seed; the rest keeps its order."""
+    chosen = set(random.Random(seed).sample(range(len(pairs)), min(count, max(1, len(pairs) // 10))))
+    return (
+        [pair for index, pair in enumerate(pairs) if index not in chosen],
+        [pair for index, pair in enumerate(pairs) if index in chosen],
+    )
+
+
+def _train_tokenizers(recipe: Recipe, pairs: Sequence[Pair]) -> tuple[Tokenizer, Tokenizer]:
+    config = recipe.tokenizer
+
+    def learn(texts: Iterable[str]) -> Tokenizer:
+        return Tokenizer.train(
+            texts, kind=config.kind, vocab_size=config.vocab_size, lowercase=config.lowercase
+        )
+
+    if config.joint:
+        joint = learn(text for pair in pairs for text in (pair.source, pair.target))
+        return joint, joint
+    return learn(pair.source for pair in pairs), learn(pair.target for pair in pairs)
+
+
+def _batches(
+    source: Tokenizer,
+    target: Tokenizer,
+    pairs: Sequence[Pair],
+    max_tokens: int,
+    seed: int = 0,
+    max_length: int | None = None,
+) -> TokenBatches:
+    return TokenBatches(
+        [encoded.ids for encoded in source.encode_batch(pair.source for pair in pairs)],
+        [encoded.ids for encoded in target.encode_batch(pair.target for pair in pairs)],
+        max_tokens=max_tokens,
+        pad_id=target.pad_id,
+        bos_id=target.bos_id,
+        eos_id=target.eos_id,
+        seed=seed,
+        max_length=max_length,
+    )

@@ -1,0 +1,236 @@
+"""Recipes: everything a training depends on, as checked TOML."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from headlights.translation.model import ModelConfig
+
+LIMITS = ("max_updates", "max_epochs", "max_minutes")
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used; the message is one line that names the key and the likely fix."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Section):
+    """Which sentence pairs.
+
+    Attributes:
+        train: One file of pairs (`.tsv`, `.jsonl`), or a source and a target file; `.gz` of any. Empty: the
+            built-in English-Italian corpus.
+        valid: The same for validation. Empty: `held_out` pairs are taken from the training data, by seed.
+        held_out: Pairs to hold out for validation where no file is given.
+        max_length: Longest side of a training pair, in tokens; longer pairs are left out and counted.
+        built_in: Training pairs to generate where no file is given.
+    """
+
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    held_out: int = Field(500, ge=1)
+    max_length: int = Field(100, ge=1)
+    built_in: int = Field(12_000, ge=100)
+
+    @model_validator(mode="after")
+    def _at_most_two_files(self) -> "DataConfig":
+        for name in ("train", "valid"):
+            if len(getattr(self, name)) > 2:
+                raise ValueError(
+                    f"{name}: expected a file of pairs or a source and a target file, "
+                    f"got {len(getattr(self, name))} files"
+                )
+        return self
+
+
+class TokenizerConfig(_Section):
+    """How text becomes tokens.
+
+    Attributes:
+        kind: "bpe" (byte-level, any text survives) or "word" (rare words become unknown).
+        vocab_size: Tokens at most, per tokenizer.
+        joint: One tokenizer for both languages.
+        lowercase: Lower-case everything first.
+    """
+
+    kind: Literal["bpe", "word"] = "bpe"
+    vocab_size: int = Field(8000, ge=8)
+    joint: bool = False
+    lowercase: bool = False
+
+
+class TrainingConfig(_Section):
+    """How to train; the first limit reached ends it.
+
+    Attributes:
+        max_updates: Updates at most, in total; None: no limit.
+        max_epochs: Passes over the data at most; None: no limit.
+        max_minutes: Minutes of training at most, validation counted; None: no limit.
+        batch_tokens: Tokens per update, padding counted: longest side times sentences.
+        learning_rate: The highest, reached after the warm-up.
+        warmup_updates: Updates over which the rate rises from 0.
+        final_rate: What the rate falls to at the end (along half a cosine), as a share of the highest.
+        weight_decay: AdamW's, per update and unit of the rate.
+        label_smoothing: Share of the target probability spread evenly over the vocabulary.
+        coverage: Weight of the penalty on source tokens that get more or less than 1 of all attention.
+        clip: Largest norm of the gradient.
+        validations: How often to validate, spread evenly over the training.
+        seed: Of everything random.
+    """
+
+    max_updates: int | None = Field(None, ge=1)
+    max_epochs: int | None = Field(None, ge=1)
+    max_minutes: float | None = Field(None, gt=0)
+    batch_tokens: int = Field(2048, ge=1)
+    learning_rate: float = Field(2e-3, gt=0)
+    warmup_updates: int = Field(100, ge=0)
+    final_rate: float = Field(0.02, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    coverage: float = Field(0.0, ge=0)
+    clip: float = Field(1.0, gt=0)
+    validations: int = Field(10, ge=1)
+    seed: int = Field(1, ge=0)
+
+    @model_validator(mode="after")
+    def _ends(self) -> "TrainingConfig":
+        if self.max_updates is None and self.max_epochs is None and self.max_minutes is None:
+            raise ValueError(
+                "one of max_updates, max_epochs and max_minutes must be set, or training never ends"
+            )
+        return self
+
+
+class Recipe(_Section):
+    """One training, completely.
+
+    Attributes:
+        data: Which sentence pairs.
+        tokenizer: How text becomes tokens.
+        model: The shape of the model.
+        training: How to train it.
+    """
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig
+
+    def changed(self, values: Mapping[str, Any], assignments: Iterable[str] = ()) -> "Recipe":
+        """This recipe with some keys set.
+
+        Args:
+            values: New values by `section.key`. A new limit of the training replaces all of its limits.
+            assignments: Further keys, each `section.key=value` with the value as TOML (`model.layers=2`) or
+                as bare text.
+
+        Returns:
+            The checked recipe.
+
+        Raises:
+            RecipeError: A key or value is wrong.
+        """
+        content = self.model_dump()
+        changes = {**values, **dict(map(_assignment, assignments))}
+        if any(f"training.{limit}" in changes for limit in LIMITS):
+            content["training"].update(dict.fromkeys(LIMITS))
+        for key, value in changes.items():
+            section, _, leaf = key.partition(".")
+            content.setdefault(section, {})[leaf] = value
+        return check_recipe(content, "recipe")
+
+
+def built_in_recipes() -> list[str]:
+    """Names of the recipes that come with the package."""
+    folder = resources.files("headlights.translation") / "recipes"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        name: A TOML file, or the name of a recipe that comes with the package.
+
+    Returns:
+        The checked recipe.
+
+    Raises:
+        RecipeError: The file cannot be read, or a key or value is wrong.
+    """
+    return check_recipe(_read(name), str(name))
+
+
+def check_recipe(content: dict[str, Any], name: str) -> Recipe:
+    """Check a recipe's content.
+
+    Args:
+        content: Sections of keys.
+        name: What to call it in messages.
+
+    Returns:
+        The checked recipe.
+
+    Raises:
+        RecipeError: A key or value is wrong; the message names the key, and the nearest one if it is unknown.
+    """
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = [str(part) for part in first["loc"]]
+        if first["type"] == "extra_forbidden":
+            raise RecipeError(f"{name}: unknown key {'.'.join(place)}{_nearest(place)}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise RecipeError(f"{name}: {'.'.join(place)}: {message}, got {first['input']!r}") from None
+
+
+def _read(name: str | Path) -> dict[str, Any]:
+    path = Path(name)
+    known = built_in_recipes()
+    try:
+        if str(name) in known:
+            text = (resources.files("headlights.translation") / "recipes" / f"{name}.toml").read_text("utf-8")
+        else:
+            text = path.read_text("utf-8")
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        raise RecipeError(f"recipe {str(name)!r} is neither a file nor one of {', '.join(known)}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(f"{name}: cannot be read as TOML: {error}") from None
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """Key and value of `section.key=value`."""
+    key, equals, value = text.partition("=")
+    section, dot, leaf = key.strip().partition(".")
+    if not (section and equals and dot and leaf):
+        raise RecipeError(f"{text!r}: expected SECTION.KEY=VALUE, for example model.layers=2")
+    return key.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value, or the text itself where it is none (paths and names need no quotes)."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _nearest(place: list[str]) -> str:
+    """A hint at the known key most like the unknown one."""
+    model: Any = Recipe
+    for part in place[:-1]:
+        model = model.model_fields[part].annotation
+    near = difflib.get_close_matches(place[-1], model.model_fields, n=1, cutoff=0.0)
+    return f"; did you mean {'.'.join([*place[:-1], *near])}?"
