@@ -12,27 +12,43 @@ from headlights._version import __version__
 
 if TYPE_CHECKING:
     from headlights.attention import attend, masks, observations, scores
+    from headlights.translation.training import train
+    from headlights.translation.translator import Translation, Translator
 
 _HOME = {
+    "Translation": "headlights.translation.translator",
+    "Translator": "headlights.translation.translator",
     "attend": "headlights.attention",
     "masks": "headlights.attention",
     "observations": "headlights.attention",
     "scores": "headlights.attention",
+    "train": "headlights.translation.training",
 }
 
 __all__ = [
+    "Translation",
+    "Translator",
     "__version__",
     "attend",
     "masks",
     "observations",
     "scores",
+    "train",
+    "view",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "view":
+        return import_module("headlights.view")
     if name not in _HOME:
         raise AttributeError(f"module 'headlights' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"headlights.{name} needs the package {error.name}: pip install 'headlights[translate]'"
+        ) from None
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,110 @@
+"""`headlights demo`: in two minutes, what attention does for a translator, in figures and pictures."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headlights.cli.common import Device, Threads, check_device, set_threads
+
+if TYPE_CHECKING:
+    from headlights.translation.evaluation import Evaluation
+    from headlights.translation.translator import Translation, Translator
+    from headlights.view import AttentionMap
+
+
+def command(
+    out: Annotated[
+        Path, typer.Option(help="Folder for the two runs and the page; the demo's own old one is replaced.")
+    ] = Path("headlights-demo"),
+    seconds: Annotated[float, typer.Option(min=5.0, help="Training time of each of the two models.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 1,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Train the same small translator with and without attention, compare them, and see where it looks."""
+    from headlights import view
+    from headlights.cli.tables import percent
+    from headlights.translation.corpus import grammar
+    from headlights.translation.evaluation import evaluate
+    from headlights.translation.recipe import load_recipe
+    from headlights.translation.training import train
+
+    set_threads(threads)
+    check_device(device)
+    _clear(out)
+    recipe = load_recipe("demo").changed({"training.max_minutes": seconds / 60.0, "training.seed": seed})
+    test = grammar.splits().test
+    results = {}
+    translators: dict[str, Translator] = {}
+    for name, score in (("with attention", recipe.model.score), ("without attention", "none")):
+        print(f"\nTraining {name}, {seconds:.0f} s, on the built-in English-Italian corpus …", flush=True)
+        folder = out / name.replace(" ", "-")
+        translators[name] = train(recipe.changed({"model.score": score}), out=folder, device=device)
+        results[name] = evaluate(translators[name], test)
+    print(f"\nOn {len(test)} test sentences whose combinations of words were never trained on:\n")
+    _compare(*results.values())
+    whole = results["with attention"].whole
+    print(
+        f"\nAlignment error rate with attention: {percent(whole.alignment_error_rate)} "
+        "(gold links were never trained on)"
+    )
+    found = translators["with attention"].translate(
+        [example.pair.source for example in grammar.EXAMPLES], attention=True
+    )
+    _show_examples(found)
+    page = view.page(map(_map, found), title="Where the translator looks")
+    print(f"\nPictures: {page.save(out / 'attention.html').resolve()}")
+    print(f'Your turn: echo "The cats sit on the table." | headlights translate {out / "with-attention"}')
+
+
+def _clear(out: Path) -> None:
+    """Remove an earlier demo, and nothing else."""
+    ours = {"with-attention", "without-attention", "attention.html"}
+    if not out.exists():
+        return
+    if not out.is_dir() or not {entry.name for entry in out.iterdir()} <= ours:
+        raise ValueError(f"--out {out}: holds other things than an earlier demo; choose a new folder")
+    shutil.rmtree(out)
+
+
+def _compare(attending: "Evaluation", plain: "Evaluation") -> None:
+    from headlights.cli.tables import percent, print_table
+
+    rows = [("source words", "sentences", "BLEU with attention", "BLEU without", "alignment errors")]
+    named = [("all", attending.whole, plain.whole)]
+    named += [
+        (f"{ours.shortest}–{ours.longest}", ours, theirs)
+        for ours, theirs in zip(attending.buckets, plain.buckets, strict=True)
+    ]
+    for name, ours, theirs in named:
+        rate = percent(ours.alignment_error_rate)
+        rows.append((name, str(ours.sentences), f"{ours.bleu:.1f}", f"{theirs.bleu:.1f}", rate))
+    print_table(rows)
+
+
+def _show_examples(found: Sequence["Translation"]) -> None:
+    from headlights import view
+    from headlights.translation.corpus import grammar
+
+    print("\nOne word, two translations: the rest of the sentence decides.")
+    for example, translation in zip(grammar.EXAMPLES, found, strict=True):
+        word = example.pair.source.split()[example.ambiguous]
+        mark = "✓" if example.sense in translation.text else f"✗ expected {example.sense}"
+        print(f"\n{example.pair.source}  →  {translation.text}   ({word}: {example.sense} {mark})\n")
+        if translation.weights is not None:
+            print(view.terminal(translation.weights, translation.source_words, translation.words))
+
+
+def _map(translation: "Translation") -> "AttentionMap":
+    from headlights import view
+
+    return view.AttentionMap(
+        translation.source_words,
+        translation.words,
+        weights=translation.weights,
+        title=f"{' '.join(translation.source_words)} → {translation.text}",
+        links=translation.alignment,
+    )

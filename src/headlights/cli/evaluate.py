@@ -1,0 +1,43 @@
+"""`headlights evaluate`: BLEU, chrF and alignment error rate, by sentence length."""
+
+from typing import Annotated
+
+import typer
+
+from headlights.cli.common import (
+    Beam,
+    Device,
+    Model,
+    Pairs,
+    Source,
+    Target,
+    Threads,
+    check_device,
+    paths_of,
+    set_threads,
+)
+
+
+def command(
+    model: Model,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    beam: Beam = 5,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Judge without regard to case.")] = False,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Translate a test set and judge it; without files, the test split of the built-in corpus."""
+    from headlights.cli.tables import print_evaluation
+    from headlights.translation.corpus import NonBlank, grammar, read
+    from headlights.translation.evaluation import evaluate
+    from headlights.translation.translator import Translator
+
+    set_threads(threads)
+    paths = paths_of(source, target, pairs)
+    test = list(NonBlank(read(paths))) if paths else grammar.splits().test
+    if not test:
+        raise ValueError(f"{' and '.join(paths)}: no sentence pairs to evaluate on")
+    translator = Translator.load(model, device=check_device(device))
+    print_evaluation(evaluate(translator, test, beam=beam, lowercase=lowercase))

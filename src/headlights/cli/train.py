@@ -1,0 +1,62 @@
+"""`headlights train`: a translator from parallel text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headlights.cli.common import Device, Pairs, Source, Target, Threads, check_device, paths_of, set_threads
+
+
+def command(
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Source text to validate with.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
+    valid_pairs: Annotated[
+        Path | None, typer.Option(help="Both in one file. Default: some pairs are held out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("headlights-run"),
+    recipe: Annotated[str, typer.Option(help="A recipe's name or a TOML file.")] = "rnn-small",
+    minutes: Annotated[float | None, typer.Option(help="Train at most that long.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data at most.")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Updates at most.")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of everything random.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe, e.g. model.layers=2."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out; limits count the whole run.")
+    ] = False,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Train a translator on your own sentence pairs; without any, on the built-in English-Italian corpus."""
+    from headlights.translation.recipe import Recipe, load_recipe
+    from headlights.translation.runs import RunFolder
+    from headlights.translation.training import train
+
+    set_threads(threads)
+    overrides = {
+        "data.train": paths_of(source, target, pairs) or None,
+        "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
+        "training.max_minutes": minutes,
+        "training.max_epochs": epochs,
+        "training.max_updates": updates,
+        "training.seed": seed,
+        "tokenizer.lowercase": True if lowercase else None,
+    }
+    given = {key: value for key, value in overrides.items() if value is not None}
+    chosen: Recipe
+    if resume:
+        chosen = RunFolder(out).recipe().changed(given, set_ or [])
+    else:
+        chosen = load_recipe(recipe).changed(given, set_ or [])
+    translator = train(chosen, out=out, resume=resume, device=check_device(device))
+    report = translator.training
+    print(
+        f"best model: {out / 'best'} (update {report['update']}, validation BLEU {report['validation_bleu']})"
+    )
