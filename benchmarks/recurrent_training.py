@@ -1,10 +1,10 @@
-"""Training speed of the recurrent translator against the loop that tutorials write, same sizes, same data, one run.
+"""Training speed of the recurrent translator against the loop that tutorials write: same sizes, data and run.
 
     python benchmarks/recurrent_training.py --updates 10 --rounds 3 --threads 2
 
-The textbook loop: sentences batched in shuffled order, keys projected and tanh(query + key) materialised at every step,
-logits of every padded position at every step. Ours: `headlights.translation`, as `headlights train` runs it. The two take
-turns; printed are median target tokens per second (padding not counted) and the ratio.
+The textbook loop: sentences batched in shuffled order, keys projected and tanh(query + key) materialised at
+every step, logits of every padded position at every step. Ours: `headlights.translation`, as `headlights train`
+runs it. The two take turns; printed are median target tokens per second (padding not counted) and the ratio.
 """
 
 import argparse
@@ -59,7 +59,8 @@ class Textbook(nn.Module):
 
     def loss(self, batch: Batch) -> Tensor:
         logits = self(batch.source, batch.target_in)
-        return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1)
+        answers = batch.target_out.flatten()
+        return F.cross_entropy(logits.flatten(0, 1), answers, ignore_index=PAD, label_smoothing=0.1)
 
 
 def shuffled_batches(batches: TokenBatches, size: int, max_tokens: int) -> Iterator[Batch]:
@@ -78,7 +79,8 @@ def shuffled_batches(batches: TokenBatches, size: int, max_tokens: int) -> Itera
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--updates", type=int, default=10, help="per turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
     parser.add_argument("--threads", type=int, default=2)
@@ -110,7 +112,7 @@ def main() -> None:
         "headlights": (ours, our_loss, epochs),
         "textbook": (textbook, textbook.loss, shuffled_batches(batches, len(pairs), options.tokens)),
     }
-    optimizers = {name: torch.optim.AdamW(turn[0].parameters(), lr=1e-3, fused=True) for name, turn in turns.items()}
+    optimizers = {name: torch.optim.AdamW(turn[0].parameters(), fused=True) for name, turn in turns.items()}
     speeds: dict[str, list[float]] = {name: [] for name in turns}
     for turn in range(options.rounds + 1):  # the first warms up
         for name, (model, loss_of, data) in turns.items():

@@ -28,8 +28,8 @@ class Memory:
 def init_recurrent(module: nn.GRU | nn.LSTM) -> None:
     """Start recurrent layers so that signals neither fade nor grow over many steps.
 
-    Hidden-to-hidden matrices begin orthogonal, gate by gate, inputs with equal variance in and out, biases at 0.
-    Source: Saxe et al. 2014, arXiv:1312.6120; Glorot and Bengio 2010.
+    Hidden-to-hidden matrices begin orthogonal, gate by gate, inputs with equal variance in and out, biases at
+    0. Source: Saxe et al. 2014, arXiv:1312.6120; Glorot and Bengio 2010.
 
     Args:
         module: Its parameters are drawn anew.
