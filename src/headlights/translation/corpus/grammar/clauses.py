@@ -16,28 +16,15 @@ from headlights.translation.corpus.grammar.phrases import Phrase, say
 from headlights.translation.corpus.grammar.verbs import Agreement, Tense, be, moods, there_is, verb_group
 
 # Their negation would be another word: no man, few men.
-_QUANTIFIED: Sequence[Determiner] = ("every", "many")
-_COUNTED: Sequence[Determiner] = ("many", "a", "number")
+_QUANTIFIED: Sequence[Determiner] = ("every", "lot")
+_COUNTED: Sequence[Determiner] = ("lot", "a", "number")
 _LOCATIVE: Sequence[Determiner] = ("the", "this", "a", "my")
-_SUBJECT: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many", "every")
+_SUBJECT: Sequence[Determiner] = ("the", "a", "this", "my", "number", "lot", "every")
 # Verbs that suit any object, and so decide for no sense.
-_NEUTRAL = ("look_for", "find", "see", "describe", "remember", "draw")
-_MANNER = (
-    ("slowly", "lentamente"),
-    ("quickly", "velocemente"),
-    ("carefully", "attentamente"),
-    ("gladly", "volentieri"),
-)
-# An adverb of manner after more words than this would seem to belong to another verb.
-_NEAR = 5
+_NEUTRAL = ("look_for", "find", "see")
 _WHEN: Mapping[Tense, Sequence[tuple[str, str]]] = {
-    "present": (
-        ("today", "oggi"),
-        ("now", "adesso"),
-        ("every day", "ogni giorno"),
-        ("every evening", "ogni sera"),
-    ),
-    "past": (("yesterday", "ieri"), ("this morning", "questa mattina")),
+    "present": (("today", "oggi"), ("every day", "ogni giorno")),
+    "past": (("yesterday", "ieri"),),
 }
 
 
@@ -86,22 +73,10 @@ def predicate(
     )
     mood = "plain" if question or choices.happens(0.55) else choices.rng.choice(fit)
     group = verb_group(verb, agreement, mood, question=question)
-    rest, nouns = _complements(choices, scene, verb, of_one=not subject.plural)
+    rest, nouns = _complements(choices, scene, verb)
     _record(choices, scene, [subject.noun, *nouns], verb)
-    adverb = Phrase()
-    modified = verb.manner and len(rest.source) <= _NEAR and mood in ("plain", "can", "must", "want")
-    if modified and choices.happens(0.04 + choices.richness / 8):
-        adverb = say(*choices.rng.choice(_MANNER))
-    body = _in_order(group.phrase, rest, adverb)
     when = _when(choices, tense) if mood in ("plain", "not") and not _is_state(verb) else Phrase()
-    if when.source and not question and choices.happens(0.4):
-        return when + subject.phrase + body
-    return Phrase(group.moved) + subject.phrase + body + when
-
-
-def _in_order(group: Phrase, rest: Phrase, adverb: Phrase) -> Phrase:
-    """English says the adverb of manner last, Italian right after the verb."""
-    return Phrase(group.source + rest.source + adverb.source, group.target + adverb.target + rest.target)
+    return Phrase(group.moved) + subject.phrase + group.phrase + rest + when
 
 
 def _is_state(verb: Verb) -> bool:
@@ -111,28 +86,27 @@ def _is_state(verb: Verb) -> bool:
 def _when(choices: Choices, tense: Tense) -> Phrase:
     if not choices.happens(0.08 + choices.richness / 6):
         return Phrase()
-    english, italian = choices.rng.choice(_WHEN[tense])
-    return say(english, italian)
+    return say(*choices.rng.choice(_WHEN[tense]))
 
 
-def _complements(choices: Choices, scene: Scene, verb: Verb, *, of_one: bool) -> tuple[Phrase, list[Noun]]:
+def _complements(choices: Choices, scene: Scene, verb: Verb) -> tuple[Phrase, list[Noun]]:
     """Return the objects and the place, and those of their nouns that may decide a sense."""
     rest, nouns = Phrase(), []
     if scene.objects:
         noun = choices.rng.choice(scene.objects)
         nouns.append(noun)
-        allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many")
-        if verb.key in ("have", "contain", "produce"):
+        allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "lot")
+        if verb.key == "have":
             allowed = _COUNTED
         choices.combinations.add(("object", verb.key, noun.key))
-        head = noun_phrase(choices, noun, allowed, of_one=of_one)
+        head = noun_phrase(choices, noun, allowed)
         rest = head.phrase if scene.places else with_relative(choices, head, last=True)
     if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
         place = choices.rng.choice(scene.places)
         noun = choices.rng.choice(place.nouns)
         if not scene.optional:
             nouns.append(noun)
-        rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE, of_one=of_one))
+        rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
     return rest, nouns
 
 
@@ -168,27 +142,20 @@ def _being(choices: Choices, scene: Scene, noun: Noun, tense: Tense, *, question
 
 def qualities(subject: NounPhrase) -> list[Adjective]:
     """Return the adjectives that can still be said of it."""
-    said = subject.adjectives
-    return [each for each in subject.noun.adjectives if all(each.allows(other) for other in said)]
+    return [each for each in subject.noun.adjectives if each != subject.adjective]
 
 
 def quality(
     choices: Choices, subject: NounPhrase, tense: Tense, *, question: bool = False, continued: bool = False
 ) -> Phrase:
-    """Return "NOUN is ADJECTIVE", perhaps negated, graded or with a second adjective unless `continued`."""
+    """Return "NOUN is ADJECTIVE", perhaps graded, or negated unless `continued`."""
     agreement = Agreement(subject.plural, subject.gender, tense)
-    fitting = qualities(subject)
-    first = choices.rng.choice(fitting)
-    second = choices.rng.choice(fitting)
-    adjectives = [first, second] if first.allows(second) else [first]
-    words = [say(each.english, each.agree(subject.gender, subject.plural)) for each in adjectives]
-    choices.combinations.update(("adjective", subject.noun.key, each.english) for each in adjectives[:1])
-    described, negated = words[0], False
+    adjective = choices.rng.choice(qualities(subject))
+    choices.combinations.add(("adjective", subject.noun.key, adjective.english))
+    described = say(adjective.english, adjective.agree(subject.gender, subject.plural))
+    negated = False
     if choices.happens(0.3):
-        described = say(*choices.rng.choice((("very", "molto"), ("too", "troppo")))) + described
-    elif len(words) == 2 and not continued and choices.happens(choices.richness):
-        described = described + say("and", "e") + words[1]
-        choices.combinations.add(("adjective", subject.noun.key, adjectives[1].english))
+        described = say("very", "molto") + described
     elif not question and not continued and subject.determiner not in _QUANTIFIED:
         negated = choices.happens(0.2)
     verb = be(agreement, negated=negated)
@@ -213,7 +180,7 @@ def with_relative(choices: Choices, head: NounPhrase, *, last: bool) -> Phrase:
     noun = head.noun
     if noun.group in LIVING and noun.key in actions_of():
         return head.phrase + _acting(choices, head)
-    if noun.group in ("matter", "event", "nature", "part", "place"):
+    if noun.group in ("nature", "place", "other"):
         return head.phrase
     return head.phrase + _wanted(choices)
 
@@ -224,8 +191,8 @@ def _acting(choices: Choices, head: NounPhrase) -> Phrase:
     verb = choices.rng.choice(scene.verbs)
     group = verb_group(verb, Agreement(head.plural, head.gender))
     nested = Choices(choices.rng, 0.0, choices.combinations)
-    rest, _ = _complements(nested, scene, verb, of_one=not head.plural)
-    return say("that" if head.noun.group in ("animal", "marine") else "who", "che") + group.phrase + rest
+    rest, _ = _complements(nested, scene, verb)
+    return say("that" if head.noun.group == "animal" else "who", "che") + group.phrase + rest
 
 
 def _wanted(choices: Choices) -> Phrase:

@@ -9,27 +9,8 @@ from typing import Any, cast
 
 from headlights.translation.corpus.grammar.agreement import Gender
 
-# Adjectives that stand before the noun when a second one follows it: il piccolo gatto nero.
-BEFORE_NOUN = frozenset({"big", "small", "new", "old", "young"})
-
-
 # Those who want, can and must, and are told by what they do: who sings.
-LIVING = frozenset({"anyone", "youth", "person", "animal", "marine"})
-# Adjectives of which a thing has only one.
-_CONTRARY = tuple(
-    frozenset(words.split())
-    for words in (
-        "big small",
-        "new old young",
-        "long short tall small",
-        "red white black green blue yellow",
-        "clean dirty",
-        "hot cold",
-        "happy sad",
-        "rich poor",
-    )
-)
-
+LIVING = frozenset({"anyone", "person", "animal"})
 
 @dataclass(frozen=True, slots=True)
 class Adjective:
@@ -41,10 +22,6 @@ class Adjective:
     def agree(self, gender: Gender, plural: bool) -> str:
         """Return the Italian form for a noun of this gender and number."""
         return self.italian[2 * plural + (gender == "f")]
-
-    def allows(self, other: "Adjective") -> bool:
-        """Whether the same thing can be this and the other."""
-        return self != other and not any({self.english, other.english} <= contrary for contrary in _CONTRARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +64,6 @@ class Verb:
         infinitive: Italian infinitive.
         participle: Italian participle, masculine singular.
         essere: Whether its perfect takes essere, and so agrees with the subject.
-        manner: Whether an adverb of manner makes sense with it.
     """
 
     key: str
@@ -100,7 +76,6 @@ class Verb:
     infinitive: str
     participle: str
     essere: bool
-    manner: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +106,6 @@ class Scene:
     optional: bool
     sense: Noun | None = None
 
-    def deciding(self) -> tuple[Noun, ...]:
-        """Return the nouns that decide the sense: all but the ambiguous one and optional places."""
-        places = () if self.optional else tuple(noun for place in self.places for noun in place.nouns)
-        return tuple(noun for noun in self.subjects + self.objects + places if noun is not self.sense)
 
 
 @dataclass(frozen=True)
@@ -148,6 +119,7 @@ class Lexicon:
         senses: For each ambiguous English noun (its singular), its two senses.
         scenes: Scenes without an ambiguous noun.
         scenes_of: For the key of each sense, the scenes that decide for it.
+        held_out: A sense and a noun that decides it, by their keys, never shown together in training.
         people: All that can own, say and look for something.
         neutral: People who could do anything, and so decide for no sense.
     """
@@ -158,6 +130,7 @@ class Lexicon:
     senses: Mapping[str, tuple[Noun, ...]]
     scenes: tuple[Scene, ...]
     scenes_of: Mapping[str, tuple[Scene, ...]]
+    held_out: frozenset[tuple[str, str]]
     people: tuple[Noun, ...]
     neutral: tuple[Noun, ...]
 
@@ -195,8 +168,12 @@ def lexicon() -> Lexicon:
             sense_nouns[word].key: tuple(words.scene(line, sense_nouns[word]) for line in _rows(table))
             for word, table in scenes["senses"].items()
         },
-        people=groups["anyone"] + groups["youth"] + groups["person"],
-        neutral=groups["anyone"] + groups["youth"],
+        held_out=frozenset(
+            (sense_nouns[sense].key, noun)
+            for sense, noun in map(str.split, _rows(data["held_out"]["deciding"]))
+        ),
+        people=groups["anyone"] + groups["person"],
+        neutral=groups["anyone"],
     )
 
 
@@ -279,7 +256,7 @@ def _senses(table: str, adjectives: Mapping[str, Adjective]) -> Iterator[tuple[s
 
 
 def _verb(line: str) -> Verb:
-    english, italian, manner = (field.split() for field in line.split("|"))
+    english, italian = (field.split() for field in line.split("|"))
     key, base, third, past, particle = _english_verb(english)
     singular, plural, infinitive, participle = italian
     return Verb(
@@ -293,7 +270,6 @@ def _verb(line: str) -> Verb:
         infinitive=_form(infinitive),
         participle=_form(participle).removeprefix("+"),
         essere=participle.startswith("+"),
-        manner=manner == ["m"],
     )
 
 

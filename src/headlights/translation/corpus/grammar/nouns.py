@@ -6,23 +6,19 @@ from random import Random
 from typing import Literal
 
 from headlights.translation.corpus.grammar.agreement import Article, Gender
-from headlights.translation.corpus.grammar.lexicon import BEFORE_NOUN, Adjective, Noun, lexicon
+from headlights.translation.corpus.grammar.lexicon import Adjective, Noun, lexicon
 from headlights.translation.corpus.grammar.phrases import Phrase, Target, Word
 
-Determiner = Literal["the", "a", "this", "my", "every", "number", "many"]
+Determiner = Literal["the", "a", "this", "my", "every", "number", "lot"]
 
-_NUMBERS = (("two", "due"), ("three", "tre"), ("four", "quattro"), ("five", "cinque"))
+_NUMBERS = (("two", "due"), ("three", "tre"))
 _MINE = {("m", False): "mio", ("f", False): "mia", ("m", True): "miei", ("f", True): "mie"}
-_MANY = {("m", True): "molti", ("f", True): "molte", ("m", False): "molto", ("f", False): "molta"}
-# What somebody has: my house, the house of the doctor.
-_OWNED_GROUPS = frozenset({"food", "drink", "text", "music", "instrument", "vessel", "clothing", "thing"})
-_OWNED = frozenset(
-    {"dog", "cat", "horse", "cow", "pig", "bird", "house", "kitchen", "garden", "room", "office", "money"}
-)
+_LOT = {"m": "molti", "f": "molte"}
+# What somebody has: my book, the house of the doctor.
+_OWNED_GROUPS = frozenset({"food", "drink", "text", "thing"})
+_OWNED = frozenset({"dog", "cat", "horse", "cow", "house", "kitchen", "garden", "office", "money"})
 # Whom somebody calls theirs, though they own them not.
-_CLOSE = frozenset({"child", "friend", "doctor", "cook", "teacher", "student", "lawyer", "secretary"})
-# What nobody has several of: they have one trunk, not many.
-_SINGLE = frozenset({"trunk/tronco", "trunk/proboscide", "chest/petto", "bill/becco"})
+_CLOSE = frozenset({"friend", "doctor", "student", "lawyer", "secretary"})
 
 
 @dataclass(slots=True)
@@ -33,7 +29,7 @@ class NounPhrase:
     phrase: Phrase
     plural: bool
     determiner: Determiner
-    adjectives: Sequence[Adjective] = ()
+    adjective: Adjective | None = None
     owned: bool = False
 
     @property
@@ -68,9 +64,9 @@ def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tu
         determiner = choices.rng.choice([each for each in allowed if _fits(noun, each)] or ["the"])
     if not noun.english[0]:
         return determiner, True
-    if determiner in ("number", "many"):
-        return determiner, not noun.mass
-    several = determiner in ("the", "this", "my") and bool(noun.italian[1]) and not noun.mass
+    if determiner in ("number", "lot"):
+        return determiner, True
+    several = determiner in ("the", "this", "my") and bool(noun.italian[1])
     return determiner, several and choices.happens(0.3)
 
 
@@ -79,12 +75,10 @@ def _fits(noun: Noun, determiner: Determiner) -> bool:
     match determiner:
         case "a":
             return bool(singular) and not noun.mass
-        case "every":
-            return bool(singular and noun.italian[1]) and not noun.mass
-        case "number":
-            return bool(singular and noun.italian[1]) and not noun.mass and noun.key not in _SINGLE
-        case "many":
-            return (bool(noun.italian[1]) or noun.mass) and noun.key not in _SINGLE
+        case "every" | "number":
+            return bool(singular and noun.italian[1])
+        case "lot":
+            return bool(noun.italian[1])
         case "my":
             return is_owned(noun) or noun.key in _CLOSE
     return True
@@ -98,10 +92,9 @@ def is_owned(noun: Noun) -> bool:
 def noun_phrase(
     choices: Choices,
     noun: Noun,
-    allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "many"),
+    allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "lot"),
     *,
     plain: bool = False,
-    of_one: bool = False,
 ) -> NounPhrase:
     """Return a noun with its determiner, and perhaps adjectives and an owner.
 
@@ -110,27 +103,21 @@ def noun_phrase(
         noun: The noun.
         allowed: Determiners, the likeliest first.
         plain: Leave out adjectives and owners.
-        of_one: Whether only one person or thing is concerned, which has one trunk and not several.
 
     Returns:
         The phrase, with what the verb agrees with.
     """
     determiner, plural = determine(choices, noun, allowed)
-    plural = plural and not (of_one and noun.key in _SINGLE)
-    adjectives = [] if plain else _adjectives(choices, noun)
     # Mass nouns mark their English plural "~".
     word = Word(noun.english[plural])
-    head = Target(noun.italian[plural], (word,))
-    english = [Word(adjective.english) for adjective in adjectives]
-    agreed = [
-        Target(adjective.agree(noun.gender, plural), (adjective_word,))
-        for adjective, adjective_word in zip(adjectives, english, strict=True)
-    ]
-    before = agreed[:-1]
-    opening = _opening(choices, determiner, noun, plural, (english or [word])[0].text)
-    phrase = opening + Phrase([*english, word], [*before, head, *agreed[len(before) :]])
-    for adjective in adjectives:
+    head = Phrase([word], [Target(noun.italian[plural], (word,))])
+    adjective = None if plain else _adjective(choices, noun)
+    if adjective:
+        quality = Word(adjective.english)
+        agreed = Target(adjective.agree(noun.gender, plural), (quality,))
+        head = Phrase([quality, word], [*head.target, agreed])
         choices.combinations.add(("adjective", noun.key, adjective.english))
+    phrase = _opening(choices, determiner, noun, plural, head.source[0].text) + head
     owned = (
         not plain
         and is_owned(noun)
@@ -142,16 +129,13 @@ def noun_phrase(
             choices, choices.rng.choice(lexicon().people), ("the", "my", "this"), plain=choices.happens(0.6)
         )
         phrase += preposition("of", owner)
-    return NounPhrase(noun, phrase, plural, determiner, adjectives, owned)
+    return NounPhrase(noun, phrase, plural, determiner, adjective, owned)
 
 
-def _adjectives(choices: Choices, noun: Noun) -> list[Adjective]:
-    if not noun.adjectives or not choices.happens(0.15 + choices.richness / 2):
-        return []
-    last = choices.rng.choice(noun.adjectives)
-    first = choices.rng.choice(noun.adjectives)
-    apart = last.english not in BEFORE_NOUN and first.english in BEFORE_NOUN and first.allows(last)
-    return [first, last] if apart and choices.happens(0.6) else [last]
+def _adjective(choices: Choices, noun: Noun) -> Adjective | None:
+    if not noun.adjectives or not choices.happens(0.2 + choices.richness / 2):
+        return None
+    return choices.rng.choice(noun.adjectives)
 
 
 def _opening(choices: Choices, determiner: Determiner, noun: Noun, plural: bool, following: str) -> Phrase:
@@ -160,8 +144,9 @@ def _opening(choices: Choices, determiner: Determiner, noun: Noun, plural: bool,
         english, italian = choices.rng.choice(_NUMBERS)
         word = Word(english)
         return Phrase([word], [Target(italian, (word,))])
-    if determiner == "many":
-        return _many(choices, noun, plural)
+    if determiner == "lot":
+        a, lot, of = Word("a"), Word("lot"), Word("of")
+        return Phrase([a, lot, of], [Target(_LOT[noun.gender], (lot,), (a, of))])
     if determiner == "every":
         word = Word("every")
         return Phrase([word], [Target("ogni", (word,))])
@@ -170,7 +155,7 @@ def _opening(choices: Choices, determiner: Determiner, noun: Noun, plural: bool,
         mine = Target(_MINE[noun.gender, plural], (word,))
         return Phrase([word], [Target(Article("the", noun.gender, plural), (word,)), mine])
     if determiner == "a":
-        word = Word("an" if following[0].lower() in "aeiou" and not following.startswith("us") else "a")
+        word = Word("an" if following[0] in "aeiou" else "a")
     elif determiner == "this":
         word = Word("these" if plural else "this")
     else:
@@ -178,18 +163,9 @@ def _opening(choices: Choices, determiner: Determiner, noun: Noun, plural: bool,
     return Phrase([word], [Target(Article(determiner, noun.gender, plural), (word,))])
 
 
-def _many(choices: Choices, noun: Noun, plural: bool) -> Phrase:
-    form = _MANY[noun.gender, plural]
-    if plural and choices.happens(0.6):
-        word = Word("many")
-        return Phrase([word], [Target(form, (word,))])
-    a, lot, of = Word("a"), Word("lot"), Word("of")
-    return Phrase([a, lot, of], [Target(form, (lot,), (a, of))])
-
-
 _PREPOSITIONS = {
-    "on": "su", "in": "in", "into": "in", "of": "di", "from": "da", "to": "a", "at": "a", "with": "con",
-    "for": "per", "under": "sotto", "after": "dopo", "near": "vicino",
+    "on": "su", "in": "in", "of": "di", "from": "da", "to": "a", "at": "a", "with": "con", "for": "per",
+    "under": "sotto", "near": "vicino",
 }  # fmt: skip
 
 
