@@ -174,10 +174,12 @@ class _Search:
 
     def _extend(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The best continuations of each sentence: the row each comes from and its token, both (S, beam)."""
-        logits[:, self.forbidden] = -torch.inf
         beam, vocab = self.options.beam, logits.size(-1)
-        log_probabilities = logits.float().log_softmax(-1).view(-1, beam, vocab)
-        candidates = (self.totals.unsqueeze(-1) + log_probabilities).flatten(1)  # (S, beam * V)
+        log_probabilities = logits.float().log_softmax(-1)
+        # Only now, so that a score is what forcing the same tokens would give.
+        log_probabilities[:, self.forbidden] = -torch.inf
+        candidates = self.totals.unsqueeze(-1) + log_probabilities.view(-1, beam, vocab)
+        candidates = candidates.flatten(1)  # (S, beam * V)
         self.totals, best = candidates.topk(beam, dim=1)
         first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * beam
         return first_row + best // vocab, best % vocab
