@@ -1,5 +1,6 @@
 """Greedy and beam search, for any decoder with `start`, `step` and states that can be selected from."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +15,7 @@ class State(Protocol):
     """What a decoder carries from step to step; search only takes rows from it."""
 
     def select(self, indices: Tensor, *, same_sentences: bool = False) -> Any:
-        """The rows `indices`; with `same_sentences`, each replaced by a row of the same sentence."""
+        """The rows `indices`, int64; with `same_sentences`, each replaced by a row of the same sentence."""
 
 
 class Decoder(Protocol):
@@ -26,25 +27,27 @@ class Decoder(Protocol):
     def step(
         self, token_ids: Tensor, state: Any, *, need_weights: bool = False
     ) -> tuple[Tensor, Any, Tensor | None]:
-        """Logits, the next state, and weights if needed."""
+        """Logits (B, V) after the tokens (B,), the next state, and weights (B, L, H, M) if needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One finished translation.
+    """One finished translation, in tokens.
 
     Attributes:
         ids: Target tokens without `bos` and `eos`.
         score: Summed natural log-probability, end mark included (excluded where the limit cut the sentence).
         normalised_score: What ranked it: the score divided by length ** `length_penalty`.
-        weights: Attention of the tokens and the end mark, shape (L, H, T, M), padding cut off; None unless
-            asked for.
+        weights: Attention of the tokens and of the end mark, if there is one, shape (L, H, T, M), padding cut
+            off; None unless asked for, or without attention.
+        cut: Whether the length limit cut it, so that it has no end mark.
     """
 
     ids: tuple[int, ...]
     score: float
     normalised_score: float
     weights: Tensor | None
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,13 @@ class SearchOptions:
         beam: Hypotheses kept per sentence, at least 1; 1 is greedy search.
         length_penalty: Power of the length (end mark counted) that divides the score; 0 ranks by plain
             probability.
-        max_ratio: Longest output, in target tokens per source token.
-        max_extra: Tokens allowed beyond that.
+        max_ratio: Longest output, in target tokens per source token, end marks counted on both sides.
+        max_extra: Tokens allowed beyond that, at least 1.
         n_best: Hypotheses returned per sentence, at most `beam`.
         need_weights: Keep the attention of the winners.
+
+    Raises:
+        ValueError: A number is out of its range.
     """
 
     beam: int = 5
@@ -92,21 +98,25 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Translate a batch of encoded sentences by beam search.
 
-    Every sentence has `beam` slots. A slot whose hypothesis ends is closed, so that one slot is greedy
-    search. A sentence leaves the batch when all its slots are closed, or when no open one can still overtake
-    the best ended ones: a summed log-probability only falls, so its best is what it has now, divided by the
-    longest length allowed.
+    A step keeps the `beam` most probable continuations of a sentence, those that end here among them; the
+    next step continues those that did not, so that a beam of 1 is greedy search. A sentence leaves the batch
+    when all that were kept have ended, or when no open one can still overtake the best ended ones: a summed
+    log-probability only falls, so its best is what it has now, divided by the longest length allowed.
 
     Args:
         decoder: Any decoder.
-        memory: Encoded sentences.
+        memory: Encoded sentences, states of shape (B, M, E).
         options: Width, ranking and limits.
         bos_id: First token read.
         eos_id: Token that ends a hypothesis.
-        forbidden: Tokens that are never written.
+        forbidden: Tokens that are never written. The others keep the probability that the model gives them.
 
     Returns:
-        For each sentence, in order, `n_best` hypotheses or fewer, best first.
+        For each of the B sentences, in order, `n_best` hypotheses or fewer, best first; any that the limit
+        cut come after all that ended by themselves.
+
+    Raises:
+        ValueError: The decoder's logits are NaN.
     """
     if memory.lengths.numel() == 0:
         return []
@@ -216,7 +226,12 @@ class _Search:
 
     def _undecided(self, sentence: int, hope: float) -> bool:
         """Whether an open hypothesis worth `hope` may still come before the `n_best` best ended ones."""
-        if hope == -torch.inf:
+        if math.isnan(hope):
+            raise ValueError(
+                f"the decoder's logits for sentence {sentence} are NaN: the model is broken; train it again, "
+                "with a lower training.learning_rate"
+            )
+        if hope == -math.inf:
             return False
         ended = sorted((e.normalised_score for e in self.ended[sentence]), reverse=True)
         if len(ended) < self.options.n_best:
@@ -239,4 +254,5 @@ class _Search:
         steps = zip(self.weights, reversed(rows), strict=False)  # other sentences may have gone on
         seen = [weights[row, ..., :length] for weights, row in steps if weights is not None]
         weights = torch.stack(seen, 2) if seen else None  # (L, H, T, M)
-        return Hypothesis(tuple(reversed(ids)), ended.score, ended.normalised_score, weights)
+        cut = bool(ended.last)
+        return Hypothesis(tuple(reversed(ids)), ended.score, ended.normalised_score, weights, cut)
