@@ -9,7 +9,11 @@ Links = tuple[tuple[int, int], ...]
 
 
 def word_weights(
-    weights: Tensor, target_words: Sequence[int | None], source_words: Sequence[int | None]
+    weights: Tensor,
+    target_words: Sequence[int | None],
+    source_words: Sequence[int | None],
+    *,
+    counts: tuple[int, int] | None = None,
 ) -> Tensor:
     """Attention between words from attention between tokens.
 
@@ -20,9 +24,12 @@ def word_weights(
         weights: One row per target token, one column per source token, float, shape (N, M).
         target_words: The 0-based word of each target token, N long; None for tokens of no word.
         source_words: The same for source tokens, M long.
+        counts: How many target and source words there are: a word may have no token of its own, where one
+            token holds most of two words. Default: up to the last word that has a token.
 
     Returns:
-        Shape (target words, source words); rows need not sum to 1, since end marks are left out.
+        Shape (target words, source words); rows need not sum to 1, since end marks are left out, and words
+        without a token have zeros.
 
     Raises:
         ValueError: `weights` has not one row per target token and one column per source token.
@@ -32,14 +39,18 @@ def word_weights(
             f"weights must have shape (target tokens, source tokens) = ({len(target_words)}, "
             f"{len(source_words)}), got {tuple(weights.shape)}"
         )
-    average = _membership(target_words, weights)
+    target_count, source_count = counts or (_words_in(target_words), _words_in(source_words))
+    average = _membership(target_words, target_count, weights)
     average = average / average.sum(0).clamp(min=1.0)  # (N, words)
-    return average.T @ weights @ _membership(source_words, weights)
+    return average.T @ weights @ _membership(source_words, source_count, weights)
 
 
-def _membership(word_of_token: Sequence[int | None], like: Tensor) -> Tensor:
+def _words_in(word_of_token: Sequence[int | None]) -> int:
+    return max((word for word in word_of_token if word is not None), default=-1) + 1
+
+
+def _membership(word_of_token: Sequence[int | None], count: int, like: Tensor) -> Tensor:
     """1 where a token (row) belongs to a word (column)."""
-    count = max((word for word in word_of_token if word is not None), default=-1) + 1
     table = like.new_zeros(len(word_of_token), count)
     for token, word in enumerate(word_of_token):
         if word is not None:
@@ -65,7 +76,18 @@ def strongest_links(weights: Tensor) -> Links:
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Links in the Pharaoh format: `0-0 1-2`, source word first, both counted from 0."""
+    """Write links in the Pharaoh format.
+
+    Args:
+        links: (source word, target word), both counted from 0, in any order.
+
+    Returns:
+        The links sorted and separated by spaces, source word first.
+
+    Example:
+        >>> pharaoh([(1, 2), (0, 0)])
+        '0-0 1-2'
+    """
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
@@ -74,8 +96,7 @@ class AlignmentCounts:
     """What the alignment error rate is made of; counts of several sentences add up.
 
     Source: Och and Ney 2003, doi:10.1162/089120103321337421, 4.1. Their A is what a system links, S the sure
-        and P the
-    possible gold links, where S is part of P.
+    and P the possible gold links, where S is part of P.
 
     Attributes:
         links: |A|.
@@ -90,6 +111,7 @@ class AlignmentCounts:
     possible_found: int = 0
 
     def __add__(self, other: "AlignmentCounts") -> "AlignmentCounts":
+        """Counts of both together."""
         return AlignmentCounts(
             self.links + other.links,
             self.sure + other.sure,
