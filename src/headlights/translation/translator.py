@@ -29,10 +29,10 @@ class Translation:
             empty without attention.
         weights: Attention between the words, summed over a source word's tokens and averaged over a target
             word's, layers and heads; shape (target words, source words); None without attention.
-        score: Summed natural log-probability, end mark included.
+        score: Summed natural log-probability, end mark included (but where the limit cut the sentence).
         normalised_score: What ranked it: the score divided by length to the power of the length penalty.
         attention: Shape (L, H, N, M) over `tokens` and `source_tokens`; None unless asked for.
-        tokens: Target tokens as text, the end mark last.
+        tokens: Target tokens as text, the end mark last unless the length limit cut the sentence.
         source_tokens: Source tokens as text, the end mark last.
         alternatives: Further translations, best first, if more than one was asked for.
     """
@@ -102,7 +102,12 @@ class Translator:
 
         Returns:
             One translation per line, in order.
+
+        Raises:
+            TypeError: `lines` is a single text.
+            ValueError: `beam`, `n_best` or `length_penalty` is out of range.
         """
+        _check_texts("lines", lines)
         options = SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best, need_weights=True)
         results = [Translation("") for _ in lines]
         encoded = self.source_tokenizer.encode_batch(lines)
@@ -123,7 +128,7 @@ class Translator:
             )
             for place, hypotheses in zip(batch.indices.tolist(), found, strict=True):
                 index = filled[place]
-                best, *rest = [self._finish(encoded[index], h, attention) for h in hypotheses]
+                best, *rest = [self._translation(encoded[index], h, attention) for h in hypotheses]
                 results[index] = replace(best, alternatives=tuple(rest))
         return results
 
@@ -147,8 +152,11 @@ class Translator:
             The given translations with scores and alignment, in order; empty where either side is blank.
 
         Raises:
+            TypeError: `sources` or `targets` is a single text.
             ValueError: There are not as many targets as sources.
         """
+        _check_texts("sources", sources)
+        _check_texts("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
                 f"align needs one target per source, got {len(sources)} sources, {len(targets)} targets"
@@ -171,9 +179,9 @@ class Translator:
         )
         for batch in batches.ordered():
             for place, hypothesis in zip(batch.indices.tolist(), self._forced(batch), strict=True):
-                index = filled[place]
-                results[index] = replace(
-                    self._finish(source[place], hypothesis, attention), text=targets[index]
+                text = targets[filled[place]]
+                results[filled[place]] = self._finish(
+                    source[place], target[place], hypothesis, text=text, attention=attention
                 )
         return results
 
@@ -190,23 +198,33 @@ class Translator:
             score = float(chosen[row, :length].sum())
             weights = None
             if decoded.weights is not None:
-                weights = decoded.weights[row, :length, :, :, :source_length].permute(
-                    1, 2, 0, 3
-                )  # (L, H, T, M)
+                weights = decoded.weights[row, :length, :, :, :source_length]  # (T, L, H, M)
+                weights = weights.permute(1, 2, 0, 3)  # (L, H, T, M)
             ids = tuple(batch.target_out[row, : length - 1].tolist())
             found.append(Hypothesis(ids, score, score / length, weights))
         return found
 
-    def _finish(self, source: Encoded, hypothesis: Hypothesis, attention: bool) -> Translation:
-        """Words and their alignment from token ids and attention."""
-        text = self.target_tokenizer.decode(hypothesis.ids)
+    def _translation(self, source: Encoded, hypothesis: Hypothesis, attention: bool) -> Translation:
+        """What a search has found, as text."""
         target = self.target_tokenizer.decode_words(hypothesis.ids)
+        text = self.target_tokenizer.decode(hypothesis.ids)
+        return self._finish(source, target, hypothesis, text=text, attention=attention)
+
+    def _finish(
+        self, source: Encoded, target: Encoded, hypothesis: Hypothesis, *, text: str, attention: bool
+    ) -> Translation:
+        """Words and their alignment from attention between tokens."""
+        end = () if hypothesis.cut else (END,)
         weights, between_words = hypothesis.weights, None
         if weights is not None:
             weights = weights.float().cpu()
             mean = weights.mean((0, 1))  # (N, M)
-            end = [None] * (mean.size(0) - len(hypothesis.ids))
-            between_words = word_weights(mean, [*target.word_of_piece, *end], [*source.word_of_piece, None])
+            between_words = word_weights(
+                mean,
+                [*target.word_of_piece, *(None for _ in end)],
+                [*source.word_of_piece, None],
+                counts=(len(target.words), len(source.words)),
+            )
         return Translation(
             text=text,
             words=tuple(word.text for word in target.words),
@@ -216,6 +234,12 @@ class Translator:
             score=hypothesis.score,
             normalised_score=hypothesis.normalised_score,
             attention=weights if attention else None,
-            tokens=(*self.target_tokenizer.pieces(hypothesis.ids), END),
+            tokens=(*self.target_tokenizer.pieces(hypothesis.ids), *end),
             source_tokens=(*self.source_tokenizer.pieces(source.ids), END),
         )
+
+
+def _check_texts(name: str, texts: Sequence[str]) -> None:
+    """A single text is a sequence of its characters, and would be translated letter by letter."""
+    if isinstance(texts, str):
+        raise TypeError(f"{name} must be a list of texts, got one text; give [{texts[:40]!r}]")
