@@ -1,13 +1,14 @@
 """Decoders write a translation one token at a time, looking at the memory that the encoder left."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from headlights.attention import Mask, PreparedKey, Score, attend, masks, observations
-from headlights.translation.encoders import RECURRENT, Cell, Memory, init_recurrent
+from headlights.attention import Mask, PreparedKey, Score, attend, masks, observations, scores
+from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 
 Mix = Literal["concat", "add"]
 QueryOrder = Literal["previous", "current"]
@@ -19,8 +20,8 @@ class Decoded:
 
     Attributes:
         states: What `project` turns into logits, float, shape (B, T, E).
-        weights: Attention per target step, shape (B, T, L, H, M); None unless asked for, or without
-            attention.
+        weights: Attention per target step, in 0..1, float, shape (B, T, L, H, M); a row sums to 1 over the
+            real source tokens and is 0 at padding. None unless asked for, or without attention.
     """
 
     states: Tensor
@@ -32,9 +33,9 @@ class Sources:
     """The memory made ready for attention, once per sentence (S32).
 
     Attributes:
-        prepared: Keys as the score wants them, B x M.
-        values: What is averaged, shape (B, M, E_v).
-        lengths: Real source tokens, shape (B,).
+        prepared: Keys as the score wants them, shape (B, M, K).
+        values: What is averaged, float, shape (B, M, E_v).
+        lengths: Real source tokens, int64, shape (B,).
         mask: Shows each sentence its real tokens.
     """
 
@@ -44,7 +45,14 @@ class Sources:
     mask: Mask
 
     def select(self, indices: Tensor) -> "Sources":
-        """The same for the sentences `indices`, int64, shape (B',)."""
+        """Take some of the sentences.
+
+        Args:
+            indices: Which, int64, shape (B',); may repeat.
+
+        Returns:
+            Keys, values and mask of those sentences.
+        """
         lengths = self.lengths[indices]
         return Sources(self.prepared.select(indices), self.values[indices], lengths, masks.lengths(lengths))
 
@@ -54,7 +62,7 @@ class RecurrentState:
     """Everything a recurrent decoder carries from one step to the next.
 
     Attributes:
-        hidden: Hidden states, shape (layers, B, E).
+        hidden: Hidden states, float, shape (layers, B, E).
         cell: LSTM cell states of the same shape; None for GRU.
         context: With the current state as query and `mix="add"`: the context to be added before the next
             cell, shape (B, E); None elsewhere.
@@ -92,15 +100,27 @@ class Focus(nn.Module):
     """The attention of a recurrent decoder: a score, and values as wide as the decoder needs them.
 
     Args:
-        score: Any score over (query of the decoder's width, key of the memory's width).
+        score: Any score over (query of the decoder's width, key of the memory's width), or a callable
+            `(query, key) -> scores`.
         memory_dim: Width of the encoder states.
         value_dim: Width of the context; encoder states of another width are projected (u + u' needs equal
             widths, and a bidirectional encoder has twice the decoder's). Default: as wide as the states.
+
+    Attributes:
+        output_dim: Width of the context, E_v.
+
+    Raises:
+        TypeError: `score` is neither a score nor a callable.
     """
 
-    def __init__(self, score: Score, memory_dim: int, value_dim: int | None = None) -> None:
+    def __init__(
+        self,
+        score: Score | Callable[[Tensor, Tensor], Tensor],
+        memory_dim: int,
+        value_dim: int | None = None,
+    ) -> None:
         super().__init__()
-        self.score = score
+        self.score = scores.as_score(score)
         self.output_dim = value_dim or memory_dim
         self.value_proj = (
             nn.Identity()
@@ -109,7 +129,14 @@ class Focus(nn.Module):
         )
 
     def prepare(self, memory: Memory) -> Sources:
-        """Project keys and values of a memory, once for all steps."""
+        """Project keys and values of a memory, once for all steps.
+
+        Args:
+            memory: States of shape (B, M, E) and their lengths.
+
+        Returns:
+            What `forward` attends to.
+        """
         mask = masks.lengths(memory.lengths)
         positions = torch.arange(memory.states.size(1), device=memory.lengths.device)
         visible = positions < memory.lengths[:, None]  # (B, M)
@@ -117,7 +144,17 @@ class Focus(nn.Module):
         return Sources(prepared, self.value_proj(memory.states), memory.lengths, mask)
 
     def forward(self, query: Tensor, sources: Sources, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """Attend with queries (B, N, E): context (B, N, E_v) and, if needed, weights (B, N, M)."""
+        """Attend to the source.
+
+        Args:
+            query: Decoder states, float, shape (B, N, E).
+            sources: From `prepare`.
+            need_weights: Also return where the queries look.
+
+        Returns:
+            context: Float, shape (B, N, E_v).
+            weights: Float in 0..1, with gradient, shape (B, N, M), or None.
+        """
         if not need_weights:
             context: Tensor = attend(
                 query, sources.prepared, sources.values, score=self.score, mask=sources.mask
@@ -134,18 +171,17 @@ class RecurrentDecoder(nn.Module):
     """GRU or LSTM decoder with any attention score, or with none.
 
     Sources: Bahdanau et al. 2015, arXiv:1409.0473, A.2.2 (`query="previous"`, `mix="concat"`: c_i, made with
-        s_{i-1},
-    enters the cell and the output); Luong et al. 2015, arXiv:1508.04025, 3.1 (`query="current"`,
+    s_{i-1}, enters the cell and the output); Luong et al. 2015, arXiv:1508.04025, 3.1 (`query="current"`,
     `mix="concat"`: c_t, made with h_t, enters the output only). `mix="add"` hands the next cell u + u' in
-    place of u, where u is the state and u' its context.
+    place of u, where u is the top layer's state and u' its context; an LSTM's cell state stays as it is.
 
     Args:
         vocab_size: Number of target tokens.
         embed_dim: Width of the target embedding.
         hidden_dim: Width of the state.
         memory_dim: Width of the encoder states and of their final state.
-        score: How a state is compared with the encoder states; None: no attention at all, the final encoder
-            state is all that the decoder sees.
+        score: How a state is compared with the encoder states: any score, or a callable `(query, key) ->
+            scores`. None: no attention at all, the final encoder state is all that the decoder sees.
         cell: "gru" or "lstm".
         layers: Recurrent layers; the top one asks.
         mix: How the context enters: "concat" beside the input or the output, "add" onto the state.
@@ -153,6 +189,10 @@ class RecurrentDecoder(nn.Module):
             "current" one.
         dropout: Probability of dropping a component of embeddings and outputs, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
+
+    Raises:
+        TypeError: `score` is neither a score nor a callable.
+        ValueError: `cell`, `mix` or `query` is not offered.
     """
 
     def __init__(
@@ -162,7 +202,7 @@ class RecurrentDecoder(nn.Module):
         hidden_dim: int,
         memory_dim: int,
         *,
-        score: Score | None = None,
+        score: Score | Callable[[Tensor, Tensor], Tensor] | None = None,
         cell: Cell = "gru",
         layers: int = 1,
         mix: Mix = "concat",
@@ -171,6 +211,9 @@ class RecurrentDecoder(nn.Module):
         pad_id: int = 0,
     ) -> None:
         super().__init__()
+        check_choice("cell", cell, RECURRENT)
+        check_choice("mix", mix, get_args(Mix))
+        check_choice("query", query, get_args(QueryOrder))
         self.mix, self.query, self.layers = mix, query, layers
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
         self.dropout = nn.Dropout(dropout)
@@ -190,7 +233,14 @@ class RecurrentDecoder(nn.Module):
         self.output = nn.Linear(embed_dim, vocab_size)
 
     def start(self, memory: Memory) -> RecurrentState:
-        """The state before the first token: a projection of the final encoder state; prepares the keys."""
+        """Turn a memory into the state before the first token: tanh of a projection of its final state (S12).
+
+        Args:
+            memory: Of B sentences; its keys are prepared here, once for all steps.
+
+        Returns:
+            The state, of B rows.
+        """
         hidden = torch.tanh(self.bridge(memory.final))  # (B, layers * E)
         hidden = hidden.view(hidden.size(0), self.layers, -1).transpose(0, 1).contiguous()  # (layers, B, E)
         cell = torch.zeros_like(hidden) if isinstance(self.recurrent, nn.LSTM) else None
@@ -208,7 +258,9 @@ class RecurrentDecoder(nn.Module):
             need_weights: Also return where the decoder looked.
 
         Returns:
-            Logits (B, V), the next state, and the weights (B, L, H, M) or None.
+            logits: Float, shape (B, V).
+            state: For the next step; the one given is left as it is.
+            weights: Float in 0..1, shape (B, L, H, M), or None.
         """
         embedded = self.dropout(self.embedding(token_ids))
         output, state, weights = self._advance(embedded, state, need_weights=need_weights)
@@ -223,7 +275,7 @@ class RecurrentDecoder(nn.Module):
             need_weights: Also return where the decoder looked.
 
         Returns:
-            One state per token, for `project`.
+            One state per token, for `project`; the same numbers as step by step.
         """
         embedded = self.dropout(self.embedding(ids))
         state = self.start(memory)
@@ -234,7 +286,14 @@ class RecurrentDecoder(nn.Module):
         return Decoded(self._read_out(output, embedded), _with_heads(weights))
 
     def project(self, states: Tensor) -> Tensor:
-        """Logits (..., V) of states (..., E)."""
+        """Turn states into logits.
+
+        Args:
+            states: From `forward`, all or some of them, float, shape (..., E).
+
+        Returns:
+            Logits, float, shape (..., V).
+        """
         logits: Tensor = self.output(states)
         return logits
 

@@ -1,5 +1,6 @@
 """Encoders read a source sentence once and leave a `Memory` that a decoder attends to."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,21 @@ Cell = Literal["gru", "lstm"]
 RECURRENT: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
+def check_choice(name: str, choice: str, known: Iterable[str]) -> None:
+    """Refuse a choice that is not offered.
+
+    Args:
+        name: The argument.
+        choice: What came.
+        known: What is offered.
+
+    Raises:
+        ValueError: `choice` is not among `known`.
+    """
+    if choice not in known:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {choice!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What an encoder leaves of a batch of source sentences.
@@ -17,7 +33,8 @@ class Memory:
     Attributes:
         states: One state per source token, float, shape (B, M, E); zeros at padding.
         lengths: Real tokens per sentence, int64, shape (B,).
-        final: The last hidden state (both directions side by side), float, shape (B, E).
+        final: The top layer's last hidden state, float, shape (B, E): after the last token, and beside it,
+            from a bidirectional encoder, the backward one after the first token.
     """
 
     states: Tensor
@@ -60,6 +77,12 @@ class RecurrentEncoder(nn.Module):
         bidirectional: Also read from the end to the start.
         dropout: Probability of dropping an embedding or a state component, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
+
+    Attributes:
+        output_dim: Width of the states, E.
+
+    Raises:
+        ValueError: `cell` is not offered.
     """
 
     def __init__(
@@ -75,6 +98,7 @@ class RecurrentEncoder(nn.Module):
         pad_id: int = 0,
     ) -> None:
         super().__init__()
+        check_choice("cell", cell, RECURRENT)
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
         self.dropout = nn.Dropout(dropout)
         self.recurrent = RECURRENT[cell](
@@ -97,9 +121,17 @@ class RecurrentEncoder(nn.Module):
 
         Returns:
             The memory; what stands in the padding has no influence on it.
+
+        Raises:
+            ValueError: A sentence has no token.
         """
+        sizes = lengths.cpu()
+        if (sizes < 1).any():
+            raise ValueError(
+                f"lengths must be at least 1, got {sizes.tolist()}; a sentence has at least its end mark"
+            )
         embedded = self.dropout(self.embedding(ids))
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(embedded, sizes, batch_first=True, enforce_sorted=False)
         output, hidden = self.recurrent(packed)
         if isinstance(hidden, tuple):  # LSTM: (hidden, cell)
             hidden = hidden[0]
