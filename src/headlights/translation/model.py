@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,10 +25,13 @@ class ModelConfig(BaseModel):
         hidden_dim: Width of the decoder's state.
         encoder_dim: Width of the encoder per direction.
         score: How the decoder's state is compared with encoder states; "none" is a model without attention.
-        score_dim: Width of the additive score.
+        score_dim: Width of the additive score; other scores have no width of their own.
         mix: How the context enters the decoder: beside the input ("concat") or added to the state ("add").
         query: Which decoder state asks: the "previous" one (Bahdanau) or the "current" one (Luong).
-        dropout: Probability of dropping a component of embeddings, states and outputs.
+        dropout: Probability of dropping a component of embeddings, states and outputs, in [0, 1).
+
+    Raises:
+        ValueError: A value is out of range, or `score` cannot compare vectors of these widths.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,20 +47,29 @@ class ModelConfig(BaseModel):
     query: QueryOrder = "previous"
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
 
+    @model_validator(mode="after")
+    def _comparable(self) -> "ModelConfig":
+        memory_dim = 2 * self.encoder_dim
+        if self.score in ("dot", "scaled-dot") and memory_dim != self.hidden_dim:
+            raise ValueError(
+                f"score {self.score!r} compares vectors of one width, but hidden_dim is {self.hidden_dim} "
+                f"and encoder states are {memory_dim} wide (two directions of encoder_dim = "
+                f"{self.encoder_dim}); set hidden_dim to {memory_dim} or choose score 'bilinear'"
+            )
+        return self
+
     def make_score(self) -> scores.Score | None:
-        """The score that this configuration names, between decoder state and encoder state."""
+        """Make the score that this configuration names, with fresh parameters.
+
+        Returns:
+            A score between a decoder state and an encoder state; None for a model without attention.
+        """
         memory_dim = 2 * self.encoder_dim
         match self.score:
             case "additive":
                 return scores.Additive(self.hidden_dim, memory_dim, self.score_dim)
             case "bilinear":
                 return scores.Bilinear(self.hidden_dim, memory_dim)
-            case "dot" | "scaled-dot" if memory_dim != self.hidden_dim:
-                raise ValueError(
-                    f"score {self.score!r} compares vectors of one width: hidden_dim is {self.hidden_dim} "
-                    f"and encoder states are {memory_dim} wide; set encoder_dim to {self.hidden_dim // 2} "
-                    "or choose score 'bilinear'"
-                )
             case "dot":
                 return scores.Dot()
             case "scaled-dot":
@@ -70,8 +82,8 @@ class Loss(NamedTuple):
     """Summed over the target tokens of a batch, so that batches add up.
 
     Attributes:
-        smoothed: What is minimised: cross-entropy with label smoothing, in nats, with gradient.
-        cross_entropy: Without smoothing, in nats, detached.
+        smoothed: What is minimised: cross-entropy with label smoothing, in nats, with gradient, shape ().
+        cross_entropy: Without smoothing, in nats, detached, shape ().
         tokens: Target tokens, end marks included.
     """
 
@@ -117,7 +129,15 @@ class TranslationModel(nn.Module):
         )
 
     def forward(self, batch: Batch, *, need_weights: bool = False) -> Decoded:
-        """Encode the sources and decode the forced targets of a batch."""
+        """Encode the sources of a batch and read its targets, each token forced (S16).
+
+        Args:
+            batch: B sentence pairs with T target tokens, padding counted.
+            need_weights: Also return where the decoder looked.
+
+        Returns:
+            One state per target token, for `decoder.project`.
+        """
         memory: Memory = self.encoder(batch.source, batch.source_lengths)
         decoded: Decoded = self.decoder(batch.target_in, memory, need_weights=need_weights)
         return decoded
@@ -131,10 +151,10 @@ class TranslationModel(nn.Module):
             batch: Sentence pairs.
             label_smoothing: Share of the target probability that is spread evenly over the vocabulary, in [0,
                 1).
-            coverage: Weight of the doubly stochastic penalty: for each source token the square of 1 minus all the
-                attention that it gets, so that no word is left out and none looked at for all others (Xu et al.
-                2015, arXiv:1502.03044, 4.2.1; their λ).
-            chunk: Tokens whose logits exist at once.
+            coverage: Weight of a penalty, for each source token the square of 1 minus all the attention that it
+                gets, so that no word is left out and none looked at for all others (Xu et al. 2015,
+                arXiv:1502.03044, 4.2.1; their λ).
+            chunk: Tokens projected at a time; without gradient, no more logits than theirs exist at once.
 
         Returns:
             The loss, summed over tokens.
@@ -159,7 +179,7 @@ class TranslationModel(nn.Module):
 
 
 def _uncovered(weights: Tensor, real: Tensor, source_lengths: Tensor) -> Tensor:
-    """Σ (1 - attention received)² over the source tokens of a batch, weights (B, T, L, H, M) averaged over heads."""
+    """Σ (1 - attention received)² over the source tokens of a batch, for weights (B, T, L, H, M)."""
     received = (weights.mean((2, 3)) * real.unsqueeze(-1)).sum(1)  # (B, M)
     tokens = torch.arange(received.size(1), device=received.device) < source_lengths.unsqueeze(1)
     return ((1.0 - received).square() * tokens).sum()

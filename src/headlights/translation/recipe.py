@@ -19,7 +19,7 @@ class RecipeError(ValueError):
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataConfig(_Section):
@@ -149,7 +149,11 @@ class Recipe(_Section):
 
 
 def built_in_recipes() -> list[str]:
-    """Names of the recipes that come with the package."""
+    """List the recipes that come with the package.
+
+    Returns:
+        Their names, sorted.
+    """
     folder = resources.files("headlights.translation") / "recipes"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
@@ -187,12 +191,24 @@ def check_recipe(content: dict[str, Any], name: str) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = [str(part) for part in first["loc"]]
-        if first["type"] == "extra_forbidden":
-            raise RecipeError(f"{name}: unknown key {'.'.join(place)}{_nearest(place)}") from None
-        message = first["msg"].removeprefix("Value error, ")
-        raise RecipeError(f"{name}: {'.'.join(place)}: {message}, got {first['input']!r}") from None
+        raise RecipeError(f"{name}: {_complaint(error)}") from None
+
+
+def _complaint(error: ValidationError) -> str:
+    """The most telling of the errors, in one line; an unknown key first, for it may be a missing one."""
+    errors = error.errors()
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    place = [str(part) for part in first["loc"]]
+    key = ".".join(place)
+    match first["type"]:
+        case "extra_forbidden":
+            return f"unknown key {key}{_nearest(place)}"
+        case "missing":
+            return f"{key} is missing"
+        case "value_error":  # from a validator of ours, which says itself what came
+            return f"{key}: {first['msg'].removeprefix('Value error, ')}"
+        case _:
+            return f"{key}: {first['msg']}, got {first['input']!r}"
 
 
 def _read(name: str | Path) -> dict[str, Any]:
