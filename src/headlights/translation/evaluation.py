@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import sacrebleu
 
@@ -90,16 +91,18 @@ def evaluate(
         Scores over all sentences and by length.
 
     Raises:
-        ValueError: `pairs` is empty.
+        ValueError: `pairs` is empty, or `buckets` do not ascend.
     """
     if not pairs:
         raise ValueError("pairs must hold at least one sentence pair to evaluate on, got none")
+    if any(low >= high for low, high in pairwise(buckets)):
+        raise ValueError(f"buckets must ascend, or sentences would count twice, got {tuple(buckets)}")
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     gold = [pair.links is not None for pair in pairs]
     forced = translator.align([p.source for p in pairs], [p.target for p in pairs]) if any(gold) else None
     counts = [
         count_links(forced[i].alignment, pair.links or (), pair.possible)
-        if forced and forced[i].alignment and gold[i]
+        if forced and forced[i].weights is not None and gold[i]
         else None
         for i, pair in enumerate(pairs)
     ]
