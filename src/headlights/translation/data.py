@@ -29,7 +29,15 @@ class TrainingData:
     notes: tuple[str, ...]
 
     def batches(self, pairs: Sequence[Pair], max_tokens: int) -> TokenBatches:
-        """Other pairs in batches, through the same tokenizers."""
+        """Put other pairs in batches, through the same tokenizers.
+
+        Args:
+            pairs: Sentence pairs, at least one; none is too long.
+            max_tokens: Budget of a batch, padding counted.
+
+        Returns:
+            The batches.
+        """
         return _batches(self.source_tokenizer, self.target_tokenizer, pairs, max_tokens)
 
 
@@ -45,7 +53,9 @@ def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None 
         Batches, validation pairs and tokenizers.
 
     Raises:
-        CorpusError: A file cannot be read, or nothing is left to train on.
+        CorpusError: A file cannot be read, or has too few pairs.
+        ValueError: Every training pair is longer than `max_length`, or the vocabulary is too small for its
+            kind.
     """
     notes: list[str] = []
     train, valid = _pairs(recipe.data, recipe.training.seed, notes)
@@ -67,6 +77,11 @@ def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair],
     if config.valid:
         valid = _read(config.valid, "validation", notes)
     else:
+        if len(train) < 2:
+            raise CorpusError(
+                f"only one sentence pair in {' and '.join(config.train)} and no validation file; training "
+                "needs at least two, one of them to validate with"
+            )
         train, valid = _hold_out(train, config.held_out, seed)
         notes.append(f"no validation file: held out {len(valid)} of the training pairs (seed {seed})")
     return train, valid
@@ -83,7 +98,7 @@ def _read(paths: Sequence[str], purpose: str, notes: list[str]) -> list[Pair]:
 
 
 def _hold_out(pairs: list[Pair], count: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Split off `count` pairs, at most a tenth, by seed; the rest keeps its order."""
+    """Split off `count` pairs by seed, at most a tenth but at least one; both parts keep their order."""
     chosen = set(random.Random(seed).sample(range(len(pairs)), min(count, max(1, len(pairs) // 10))))
     return (
         [pair for index, pair in enumerate(pairs) if index not in chosen],
