@@ -12,6 +12,7 @@ from headlights.translation.corpus.grammar.agreement import Gender
 # Those who want, can and must, and are told by what they do: who sings.
 LIVING = frozenset({"anyone", "person", "animal"})
 
+
 @dataclass(frozen=True, slots=True)
 class Adjective:
     """An adjective with its four Italian forms: masculine, feminine, masculine plural, feminine plural."""
@@ -105,7 +106,6 @@ class Scene:
     places: tuple[Place, ...]
     optional: bool
     sense: Noun | None = None
-
 
 
 @dataclass(frozen=True)
