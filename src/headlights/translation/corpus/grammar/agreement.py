@@ -87,11 +87,3 @@ def contract(preposition: str, article: str) -> str | None:
     """Return a preposition and a definite article as one word (su, il: sul), or None if they stay apart."""
     forms = _CONTRACTED.get(preposition)
     return forms[_ARTICLES.index(article)] if forms and article in _ARTICLES else None
-
-
-def participle(masculine: str, gender: Gender, plural: bool) -> str:
-    """Return the form of a participle in -o that agrees with the subject, as with the auxiliary essere."""
-    return (
-        masculine[:-1]
-        + {("m", False): "o", ("f", False): "a", ("m", True): "i", ("f", True): "e"}[gender, plural]
-    )

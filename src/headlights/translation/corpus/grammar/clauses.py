@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from headlights.translation.corpus.grammar.lexicon import LIVING, Adjective, Noun, Scene, Verb, lexicon
@@ -9,11 +10,12 @@ from headlights.translation.corpus.grammar.nouns import (
     Choices,
     Determiner,
     NounPhrase,
+    noun_key,
     noun_phrase,
     preposition,
 )
 from headlights.translation.corpus.grammar.phrases import Phrase, say
-from headlights.translation.corpus.grammar.verbs import Agreement, Tense, be, moods, there_is, verb_group
+from headlights.translation.corpus.grammar.verbs import Agreement, MODALS, Tense, be, moods, there_is, verb_group
 
 # Their negation would be another word: no man, few men.
 _QUANTIFIED: Sequence[Determiner] = ("every", "lot")
@@ -22,6 +24,8 @@ _LOCATIVE: Sequence[Determiner] = ("the", "this", "a", "my")
 _SUBJECT: Sequence[Determiner] = ("the", "a", "this", "my", "number", "lot", "every")
 # Verbs that suit any object, and so decide for no sense.
 _NEUTRAL = ("look_for", "find", "see")
+# Under this name scenes of being somewhere are counted among the verbs.
+_BE = "be"
 _WHEN: Mapping[Tense, Sequence[tuple[str, str]]] = {
     "present": (("today", "oggi"), ("every day", "ogni giorno")),
     "past": (("yesterday", "ieri"),),
@@ -42,9 +46,19 @@ def choose_scene(choices: Choices, ambiguous: float = 0.7) -> Scene:
     """Return a scene; with the chance `ambiguous`, one that decides a sense; every sense is as likely."""
     book = lexicon()
     if choices.happens(ambiguous):
-        sense = choices.rng.choice(choices.rng.choice(tuple(book.senses.values())))
-        return choices.rng.choice(book.scenes_of[sense.key])
-    return choices.rng.choice(book.scenes)
+        sense = choices.pick(choices.rng.choice(tuple(book.senses.values())), noun_key)
+        return _rare(choices, book.scenes_of[sense.key])
+    return _rare(choices, book.scenes)
+
+
+def _rare(choices: Choices, scenes: Sequence[Scene]) -> Scene:
+    """Return of three random scenes the one whose verbs were used less so far."""
+    drawn = choices.rng.choices(scenes, k=3)
+    return min(drawn, key=lambda scene: min((choices.told[verb.key] for verb in scene.verbs), default=choices.told[_BE]))
+
+
+def _verb_key(verb: Verb) -> str:
+    return verb.key
 
 
 def clause(
@@ -52,7 +66,7 @@ def clause(
 ) -> Phrase:
     """Return a whole clause without final mark; a question has English word order of questions."""
     scene = scene or choose_scene(choices)
-    noun = choices.rng.choice(scene.subjects)
+    noun = choices.pick(scene.subjects, noun_key)
     if not scene.verbs:
         return _being(choices, scene, noun, tense, question=question)
     subject = subject_of(choices, noun, relative=not question)
@@ -66,12 +80,12 @@ def predicate(
     verbs = [verb for verb in scene.verbs if verb.past or tense == "present"]
     if not verbs:
         verbs, tense = list(scene.verbs), "present"
-    verb = choices.rng.choice(verbs)
+    verb = choices.pick(verbs, _verb_key)
     agreement = Agreement(subject.plural, subject.gender, tense)
     fit = moods(
         verb, tense, acting=subject.noun.group in LIVING, negatable=subject.determiner not in _QUANTIFIED
     )
-    mood = "plain" if question or choices.happens(0.55) else choices.rng.choice(fit)
+    mood = "plain" if question or choices.happens(0.25) else choices.pick(fit, lambda each: f"{verb.key} {each in MODALS}")
     group = verb_group(verb, agreement, mood, question=question)
     rest, nouns = _complements(choices, scene, verb)
     _record(choices, scene, [subject.noun, *nouns], verb)
@@ -93,7 +107,7 @@ def _complements(choices: Choices, scene: Scene, verb: Verb) -> tuple[Phrase, li
     """Return the objects and the place, and those of their nouns that may decide a sense."""
     rest, nouns = Phrase(), []
     if scene.objects:
-        noun = choices.rng.choice(scene.objects)
+        noun = choices.pick(scene.objects, noun_key)
         nouns.append(noun)
         allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "lot")
         if verb.key == "have":
@@ -103,7 +117,7 @@ def _complements(choices: Choices, scene: Scene, verb: Verb) -> tuple[Phrase, li
         rest = head.phrase if scene.places else with_relative(choices, head, last=True)
     if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
         place = choices.rng.choice(scene.places)
-        noun = choices.rng.choice(place.nouns)
+        noun = choices.pick(place.nouns, noun_key)
         if not scene.optional:
             nouns.append(noun)
         rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
@@ -122,8 +136,9 @@ def _record(choices: Choices, scene: Scene, nouns: Sequence[Noun], verb: Verb | 
 
 def _being(choices: Choices, scene: Scene, noun: Noun, tense: Tense, *, question: bool) -> Phrase:
     """Tell where something is: there is a plate on the table, the plate is on the table."""
+    choices.told[_BE] += 1
     place = choices.rng.choice(scene.places)
-    where = choices.rng.choice(place.nouns)
+    where = choices.pick(place.nouns, noun_key)
     _record(choices, scene, [noun, where], None)
     there = place.preposition != "of" and choices.happens(0.5)
     subject = (
@@ -150,7 +165,7 @@ def quality(
 ) -> Phrase:
     """Return "NOUN is ADJECTIVE", perhaps graded, or negated unless `continued`."""
     agreement = Agreement(subject.plural, subject.gender, tense)
-    adjective = choices.rng.choice(qualities(subject))
+    adjective = choices.pick(qualities(subject), lambda each: f"{each.english} {subject.gender}")
     choices.combinations.add(("adjective", subject.noun.key, adjective.english))
     described = say(adjective.english, adjective.agree(subject.gender, subject.plural))
     negated = False
@@ -188,9 +203,9 @@ def with_relative(choices: Choices, head: NounPhrase, *, last: bool) -> Phrase:
 def _acting(choices: Choices, head: NounPhrase) -> Phrase:
     """Return a relative clause whose subject is the head: who reads the book."""
     scene = choices.rng.choice(actions_of()[head.noun.key])
-    verb = choices.rng.choice(scene.verbs)
+    verb = choices.pick(scene.verbs, _verb_key)
     group = verb_group(verb, Agreement(head.plural, head.gender))
-    nested = Choices(choices.rng, 0.0, choices.combinations)
+    nested = replace(choices, richness=0.0)
     rest, _ = _complements(nested, scene, verb)
     return say("that" if head.noun.group == "animal" else "who", "che") + group.phrase + rest
 
@@ -200,6 +215,6 @@ def _wanted(choices: Choices) -> Phrase:
     book = lexicon()
     verb = book.verbs[choices.rng.choice(_NEUTRAL)]
     tense: Tense = "past" if choices.happens(0.4) else "present"
-    subject = noun_phrase(choices, choices.rng.choice(book.neutral), ("the", "my", "this"), plain=True)
+    subject = noun_phrase(choices, choices.pick(book.neutral, noun_key), ("the", "my", "this"), plain=True)
     group = verb_group(verb, Agreement(subject.plural, subject.gender, tense))
     return say("that", "che") + subject.phrase + group.phrase

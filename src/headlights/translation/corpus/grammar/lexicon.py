@@ -64,7 +64,6 @@ class Verb:
         plural: Italian third person plural of the present, as words.
         infinitive: Italian infinitive.
         participle: Italian participle, masculine singular.
-        essere: Whether its perfect takes essere, and so agrees with the subject.
     """
 
     key: str
@@ -76,7 +75,6 @@ class Verb:
     plural: tuple[str, ...]
     infinitive: str
     participle: str
-    essere: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,7 @@ def lexicon() -> Lexicon:
             (sense_nouns[sense].key, noun)
             for sense, noun in map(str.split, _rows(data["held_out"]["deciding"]))
         ),
-        people=groups["anyone"] + groups["person"],
+        people=groups["anyone"] + tuple(nouns[key] for key in ("student", "doctor", "nurse")),
         neutral=groups["anyone"],
     )
 
@@ -268,8 +266,7 @@ def _verb(line: str) -> Verb:
         singular=tuple(singular.split("_")),
         plural=tuple(plural.split("_")),
         infinitive=_form(infinitive),
-        participle=_form(participle).removeprefix("+"),
-        essere=participle.startswith("+"),
+        participle=_form(participle),
     )
 
 

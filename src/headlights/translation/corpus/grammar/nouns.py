@@ -1,14 +1,16 @@
 """Noun phrases: determiners, adjectives, owners and relative clauses."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal
+from typing import Literal, TypeVar
 
 from headlights.translation.corpus.grammar.agreement import Article, Gender
 from headlights.translation.corpus.grammar.lexicon import Adjective, Noun, lexicon
 from headlights.translation.corpus.grammar.phrases import Phrase, Target, Word
 
+T = TypeVar("T")
 Determiner = Literal["the", "a", "this", "my", "every", "number", "lot"]
 
 _NUMBERS = (("two", "due"), ("three", "tre"))
@@ -46,15 +48,23 @@ class Choices:
         rng: Where they come from.
         richness: Chance, 0..1, that a phrase gets one more part.
         combinations: Pairs of words that were combined so far, the kind first.
+        told: How often each word was chosen so far, in the sentences before this one too.
     """
 
     rng: Random
     richness: float
     combinations: set[tuple[str, str, str]] = field(default_factory=set)
+    told: Counter[str] = field(default_factory=Counter)
 
     def happens(self, chance: float) -> bool:
         """Return True with this chance, 0..1."""
         return self.rng.random() < chance
+
+    def pick(self, options: Sequence[T], name: Callable[[T], str]) -> T:
+        """Return of two random options the one chosen less often so far, so that no word stays rare."""
+        chosen = min(self.rng.choice(options), self.rng.choice(options), key=lambda each: self.told[name(each)])
+        self.told[name(chosen)] += 1
+        return chosen
 
 
 def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tuple[Determiner, bool]:
@@ -67,7 +77,7 @@ def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tu
     if determiner in ("number", "lot"):
         return determiner, True
     several = determiner in ("the", "this", "my") and bool(noun.italian[1])
-    return determiner, several and choices.happens(0.3)
+    return determiner, several and choices.happens(0.4)
 
 
 def _fits(noun: Noun, determiner: Determiner) -> bool:
@@ -82,6 +92,11 @@ def _fits(noun: Noun, determiner: Determiner) -> bool:
         case "my":
             return is_owned(noun) or noun.key in _CLOSE
     return True
+
+
+def noun_key(noun: Noun) -> str:
+    """Return its name in the lexicon, by which choices are counted."""
+    return noun.key
 
 
 def is_owned(noun: Noun) -> bool:
@@ -126,7 +141,7 @@ def noun_phrase(
     )
     if owned:
         owner = noun_phrase(
-            choices, choices.rng.choice(lexicon().people), ("the", "my", "this"), plain=choices.happens(0.6)
+            choices, choices.pick(lexicon().people, noun_key), ("the", "my", "this"), plain=choices.happens(0.6)
         )
         phrase += preposition("of", owner)
     return NounPhrase(noun, phrase, plural, determiner, adjective, owned)
@@ -135,7 +150,7 @@ def noun_phrase(
 def _adjective(choices: Choices, noun: Noun) -> Adjective | None:
     if not noun.adjectives or not choices.happens(0.2 + choices.richness / 2):
         return None
-    return choices.rng.choice(noun.adjectives)
+    return choices.pick(noun.adjectives, lambda each: f"{each.english} {noun.gender}")
 
 
 def _opening(choices: Choices, determiner: Determiner, noun: Noun, plural: bool, following: str) -> Phrase:

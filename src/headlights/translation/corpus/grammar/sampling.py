@@ -194,8 +194,9 @@ def sentences(seed: int) -> Iterator[Sentence]:
     """Yield distinct sentences without end, none of them an example."""
     rng = Random(seed)
     seen = {_normal(example.pair.source) for example in EXAMPLES}
+    told: Counter[str] = Counter()
     while True:
-        each = sentence(rng)
+        each = sentence(rng, told)
         normal = _normal(each.pair.source)
         if normal not in seen:
             seen.add(normal)

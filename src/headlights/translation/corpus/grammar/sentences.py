@@ -1,5 +1,6 @@
 """Sentences: clauses joined, asked, reported, and written with their links."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -13,7 +14,7 @@ from headlights.translation.corpus.grammar.clauses import (
     subject_of,
 )
 from headlights.translation.corpus.grammar.lexicon import Noun, lexicon
-from headlights.translation.corpus.grammar.nouns import Choices, noun_phrase
+from headlights.translation.corpus.grammar.nouns import Choices, noun_key, noun_phrase
 from headlights.translation.corpus.grammar.phrases import Phrase, realise, say
 from headlights.translation.corpus.grammar.verbs import Agreement, Tense, says_that
 from headlights.translation.corpus.pair import Pair
@@ -39,7 +40,7 @@ class Length:
 _LENGTHS = (
     Length(3, 5, 0.0, 0.0),
     Length(6, 10, 0.2, 0.05),
-    Length(11, 15, 0.3, 0.7),
+    Length(11, 15, 0.15, 0.6),
     Length(16, 20, 0.5, 0.75),
     Length(21, 25, 0.7, 0.9),
 )
@@ -54,11 +55,11 @@ class Sentence:
     combinations: frozenset[tuple[str, str, str]]
 
 
-def sentence(rng: Random) -> Sentence:
-    """Return a random sentence of 3 to 25 English words, final mark included."""
+def sentence(rng: Random, told: Counter[str]) -> Sentence:
+    """Return a random sentence of 3 to 25 English words, final mark included; count its words in `told`."""
     length = rng.choices(_LENGTHS, _SHARES)[0]
     while True:
-        choices = Choices(rng, length.richness)
+        choices = Choices(rng, length.richness, told=told)
         phrase, mark = _shape(choices, length)
         if rng.random() < 0.7:
             phrase += say(mark, mark)
@@ -68,7 +69,7 @@ def sentence(rng: Random) -> Sentence:
 
 def _shape(choices: Choices, length: Length) -> tuple[Phrase, str]:
     """Choose the kind of sentence; return it and its final mark."""
-    tense: Tense = "past" if choices.happens(0.3) else "present"
+    tense: Tense = "past" if choices.happens(0.4) else "present"
     if choices.happens(length.joined):
         return _joined(choices), "."
     # Sentences with two verbs come last: the shortest have none of them.
@@ -85,7 +86,7 @@ def _shape(choices: Choices, length: Length) -> tuple[Phrase, str]:
 
 
 def _quality(choices: Choices, tense: Tense, *, question: bool) -> tuple[Phrase, str]:
-    noun = choices.rng.choice(_describable())
+    noun = choices.pick(_describable(), noun_key)
     subject = subject_of(choices, noun, relative=not question)
     if not qualities(subject):
         return _quality(choices, tense, question=question)
@@ -100,7 +101,7 @@ def _describable() -> tuple[Noun, ...]:
 def _quality_and_scene(choices: Choices) -> Phrase:
     """The old table is strange and has two drawers: the sense is decided far from the word."""
     scene = choose_scene(choices, ambiguous=0.8)
-    subject = subject_of(choices, choices.rng.choice(scene.subjects))
+    subject = subject_of(choices, choices.pick(scene.subjects, noun_key))
     if not scene.verbs or not qualities(subject):
         return _quality_and_scene(choices)
     told = quality(choices, subject, "present", continued=True)
@@ -110,9 +111,9 @@ def _quality_and_scene(choices: Choices) -> Phrase:
 
 def _reported(choices: Choices) -> Phrase:
     book = lexicon()
-    who = noun_phrase(choices, choices.rng.choice(book.people), ("the", "my", "a"))
+    who = noun_phrase(choices, choices.pick(book.people, noun_key), ("the", "my", "a"))
     verb = book.verbs[choices.rng.choice(("say", "know"))]
-    tense: Tense = "past" if choices.happens(0.3) else "present"
+    tense: Tense = "past" if choices.happens(0.4) else "present"
     return who.phrase + says_that(Agreement(who.plural, who.gender), verb) + clause(choices, tense=tense)
 
 
@@ -128,7 +129,7 @@ def _joined(choices: Choices) -> Phrase:
             ("if", "se"),
         )
     )
-    tense: Tense = "past" if english in ("and", "but", "because") and choices.happens(0.3) else "present"
+    tense: Tense = "past" if english in ("and", "but", "because") and choices.happens(0.5) else "present"
     first, second = clause(choices, tense=tense), clause(choices, tense=tense)
     link = say(english, italian)
     if english in ("when", "while", "if") and choices.happens(0.6):

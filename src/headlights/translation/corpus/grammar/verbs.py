@@ -3,20 +3,20 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headlights.translation.corpus.grammar.agreement import Gender, participle
+from headlights.translation.corpus.grammar.agreement import Gender
 from headlights.translation.corpus.grammar.lexicon import Verb
 from headlights.translation.corpus.grammar.phrases import Phrase, Target, Word, say
 
-Mood = Literal["plain", "not", "can", "must", "want", "always", "often", "never"]
+Mood = Literal["plain", "not", "can", "must", "want", "always", "never"]
 Tense = Literal["present", "past"]
 
 # English, Italian singular, Italian plural.
-_MODALS = {
+MODALS = {
     "can": ("can", "can", "può", "possono"),
     "must": ("must", "must", "deve", "devono"),
     "want": ("wants", "want", "vuole", "vogliono"),
 }
-_ADVERBS = {"always": "sempre", "often": "spesso", "never": "mai"}
+_ADVERBS = {"always": "sempre", "never": "mai"}
 _BE = {
     ("present", False): ("is", "è"),
     ("present", True): ("are", "sono"),
@@ -64,7 +64,7 @@ def moods(verb: Verb, tense: Tense, *, acting: bool, negatable: bool) -> tuple[M
     if negatable:
         fit.append("not")
     if frequent:
-        fit += ["always", "often"]
+        fit.append("always")
     if frequent and negatable:
         fit.append("never")
     if frequent and acting:
@@ -77,7 +77,7 @@ def verb_group(
 ) -> VerbGroup:
     """Return the verb in the tense, number and mood asked for; a question is plain."""
     particle = [Word(verb.particle)] if verb.particle else []
-    if mood in _MODALS:
+    if mood in MODALS:
         return VerbGroup(_modal(verb, agreement, mood, particle))
     if question or mood == "not":
         return _supported(verb, agreement, particle, negated=mood == "not")
@@ -127,14 +127,11 @@ def _present(verb: Verb, agreement: Agreement, word: Word, possible: list[Word])
 
 
 def _perfect(verb: Verb, agreement: Agreement) -> tuple[str, str]:
-    if verb.essere:
-        auxiliary = "sono" if agreement.plural else "è"
-        return auxiliary, participle(verb.participle, agreement.gender, agreement.plural)
     return "hanno" if agreement.plural else "ha", verb.participle
 
 
 def _modal(verb: Verb, agreement: Agreement, mood: Mood, particle: list[Word]) -> Phrase:
-    singular, plural, *italian = _MODALS[mood]
+    singular, plural, *italian = MODALS[mood]
     modal, base = Word(plural if agreement.plural else singular), Word(verb.base)
     to = [Word("to")] if mood == "want" else []
     target = [
