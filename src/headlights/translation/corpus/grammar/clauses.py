@@ -15,7 +15,16 @@ from headlights.translation.corpus.grammar.nouns import (
     preposition,
 )
 from headlights.translation.corpus.grammar.phrases import Phrase, say
-from headlights.translation.corpus.grammar.verbs import Agreement, MODALS, Tense, be, moods, there_is, verb_group
+from headlights.translation.corpus.grammar.verbs import (
+    MODALS,
+    Agreement,
+    Mood,
+    Tense,
+    be,
+    moods,
+    there_is,
+    verb_group,
+)
 
 # Their negation would be another word: no man, few men.
 _QUANTIFIED: Sequence[Determiner] = ("every", "lot")
@@ -46,15 +55,18 @@ def choose_scene(choices: Choices, ambiguous: float = 0.7) -> Scene:
     """Return a scene; with the chance `ambiguous`, one that decides a sense; every sense is as likely."""
     book = lexicon()
     if choices.happens(ambiguous):
-        sense = choices.pick(choices.rng.choice(tuple(book.senses.values())), noun_key)
-        return _rare(choices, book.scenes_of[sense.key])
+        sense = choices.pick(tuple(book.scenes_of), lambda key: f"scene {key}")
+        return _rare(choices, book.scenes_of[sense])
     return _rare(choices, book.scenes)
 
 
 def _rare(choices: Choices, scenes: Sequence[Scene]) -> Scene:
     """Return of three random scenes the one whose verbs were used less so far."""
     drawn = choices.rng.choices(scenes, k=3)
-    return min(drawn, key=lambda scene: min((choices.told[verb.key] for verb in scene.verbs), default=choices.told[_BE]))
+    return min(
+        drawn,
+        key=lambda scene: min((choices.told[verb.key] for verb in scene.verbs), default=choices.told[_BE]),
+    )
 
 
 def _verb_key(verb: Verb) -> str:
@@ -82,10 +94,14 @@ def predicate(
         verbs, tense = list(scene.verbs), "present"
     verb = choices.pick(verbs, _verb_key)
     agreement = Agreement(subject.plural, subject.gender, tense)
+
+    def form_of(mood: Mood) -> str:
+        return f"{verb.key} {'infinitive' if mood in MODALS else subject.plural}"
+
     fit = moods(
         verb, tense, acting=subject.noun.group in LIVING, negatable=subject.determiner not in _QUANTIFIED
     )
-    mood = "plain" if question or choices.happens(0.25) else choices.pick(fit, lambda each: f"{verb.key} {each in MODALS}")
+    mood = "plain" if question else choices.pick(fit, form_of)
     group = verb_group(verb, agreement, mood, question=question)
     rest, nouns = _complements(choices, scene, verb)
     _record(choices, scene, [subject.noun, *nouns], verb)
@@ -117,7 +133,7 @@ def _complements(choices: Choices, scene: Scene, verb: Verb) -> tuple[Phrase, li
         rest = head.phrase if scene.places else with_relative(choices, head, last=True)
     if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
         place = choices.rng.choice(scene.places)
-        noun = choices.pick(place.nouns, noun_key)
+        noun = choices.pick(place.nouns, lambda each: f"{place.preposition} {each.key}")
         if not scene.optional:
             nouns.append(noun)
         rest += preposition(place.preposition, noun_phrase(choices, noun, _LOCATIVE))
@@ -136,9 +152,9 @@ def _record(choices: Choices, scene: Scene, nouns: Sequence[Noun], verb: Verb | 
 
 def _being(choices: Choices, scene: Scene, noun: Noun, tense: Tense, *, question: bool) -> Phrase:
     """Tell where something is: there is a plate on the table, the plate is on the table."""
-    choices.told[_BE] += 1
+    choices.chosen.append(_BE)
     place = choices.rng.choice(scene.places)
-    where = choices.pick(place.nouns, noun_key)
+    where = choices.pick(place.nouns, lambda each: f"{place.preposition} {each.key}")
     _record(choices, scene, [noun, where], None)
     there = place.preposition != "of" and choices.happens(0.5)
     subject = (

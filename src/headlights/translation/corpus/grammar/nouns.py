@@ -48,36 +48,43 @@ class Choices:
         rng: Where they come from.
         richness: Chance, 0..1, that a phrase gets one more part.
         combinations: Pairs of words that were combined so far, the kind first.
-        told: How often each word was chosen so far, in the sentences before this one too.
+        told: How often each word was chosen in the sentences before this one.
+        chosen: The words chosen for this one so far.
     """
 
     rng: Random
     richness: float
     combinations: set[tuple[str, str, str]] = field(default_factory=set)
     told: Counter[str] = field(default_factory=Counter)
+    chosen: list[str] = field(default_factory=list)
 
     def happens(self, chance: float) -> bool:
         """Return True with this chance, 0..1."""
         return self.rng.random() < chance
 
     def pick(self, options: Sequence[T], name: Callable[[T], str]) -> T:
-        """Return of two random options the one chosen less often so far, so that no word stays rare."""
-        chosen = min(self.rng.choice(options), self.rng.choice(options), key=lambda each: self.told[name(each)])
-        self.told[name(chosen)] += 1
+        """Return of three random options the one told least so far, so that no word stays rare."""
+        chosen = min(self.rng.choices(options, k=3), key=lambda each: self.told[name(each)])
+        self.chosen.append(name(chosen))
         return chosen
 
 
 def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tuple[Determiner, bool]:
     """Choose a determiner among the allowed ones that fits the noun, and number; prefer the first."""
     determiner: Determiner = allowed[0]
-    if choices.happens(0.5) or not _fits(noun, determiner):
+    if choices.happens(0.4) or not _fits(noun, determiner):
         determiner = choices.rng.choice([each for each in allowed if _fits(noun, each)] or ["the"])
     if not noun.english[0]:
         return determiner, True
     if determiner in ("number", "lot"):
         return determiner, True
     several = determiner in ("the", "this", "my") and bool(noun.italian[1])
-    return determiner, several and choices.happens(0.4)
+    rare = 3 * choices.told[_number_name(noun, True)] < 2 * choices.told[_number_name(noun, False)]
+    return determiner, several and choices.happens(0.6 if rare else 0.2)
+
+
+def _number_name(noun: Noun, plural: bool) -> str:
+    return f"{noun.key} plural" if plural else f"{noun.key} singular"
 
 
 def _fits(noun: Noun, determiner: Determiner) -> bool:
@@ -123,6 +130,7 @@ def noun_phrase(
         The phrase, with what the verb agrees with.
     """
     determiner, plural = determine(choices, noun, allowed)
+    choices.chosen.append(_number_name(noun, plural))
     # Mass nouns mark their English plural "~".
     word = Word(noun.english[plural])
     head = Phrase([word], [Target(noun.italian[plural], (word,))])
@@ -141,7 +149,10 @@ def noun_phrase(
     )
     if owned:
         owner = noun_phrase(
-            choices, choices.pick(lexicon().people, noun_key), ("the", "my", "this"), plain=choices.happens(0.6)
+            choices,
+            choices.pick(lexicon().people, noun_key),
+            ("the", "my", "this"),
+            plain=choices.happens(0.6),
         )
         phrase += preposition("of", owner)
     return NounPhrase(noun, phrase, plural, determiner, adjective, owned)

@@ -200,6 +200,9 @@ def sentences(seed: int) -> Iterator[Sentence]:
         normal = _normal(each.pair.source)
         if normal not in seen:
             seen.add(normal)
+            # What is held out teaches nothing, so its words still count as rare.
+            if not is_held_out(each):
+                told.update(each.chosen)
             yield each
 
 
@@ -211,6 +214,9 @@ def is_held_out(each: Sentence) -> bool:
 def _is_held_out(combination: tuple[str, str, str]) -> bool:
     if combination[0] == "sense":
         return combination[1:] in lexicon().held_out
+    # With one sense alone, what is held out would itself tell the senses apart.
+    if any("/" in word for word in combination[1:]):
+        return False
     return combination not in _SHOWN and _lot(combination) < _HELD_OUT[combination[0]]
 
 

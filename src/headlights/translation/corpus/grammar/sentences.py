@@ -49,14 +49,21 @@ _SHARES = (0.12, 0.35, 0.26, 0.16, 0.11)
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A pair and what was combined in it: (kind, word, word), by the names of the lexicon."""
+    """A sentence pair and how it came about.
+
+    Attributes:
+        pair: The sentence in both languages.
+        combinations: What was combined in it: (kind, word, word), by the names of the lexicon.
+        chosen: The choices to count, by the same names.
+    """
 
     pair: Pair
     combinations: frozenset[tuple[str, str, str]]
+    chosen: tuple[str, ...]
 
 
 def sentence(rng: Random, told: Counter[str]) -> Sentence:
-    """Return a random sentence of 3 to 25 English words, final mark included; count its words in `told`."""
+    """Return a random sentence of 3 to 25 English words, final mark included; prefer what was told less."""
     length = rng.choices(_LENGTHS, _SHARES)[0]
     while True:
         choices = Choices(rng, length.richness, told=told)
@@ -64,12 +71,12 @@ def sentence(rng: Random, told: Counter[str]) -> Sentence:
         if rng.random() < 0.7:
             phrase += say(mark, mark)
         if length.shortest <= len(phrase.source) <= length.longest:
-            return Sentence(realise(phrase), frozenset(choices.combinations))
+            return Sentence(realise(phrase), frozenset(choices.combinations), tuple(choices.chosen))
 
 
 def _shape(choices: Choices, length: Length) -> tuple[Phrase, str]:
     """Choose the kind of sentence; return it and its final mark."""
-    tense: Tense = "past" if choices.happens(0.4) else "present"
+    tense: Tense = "past" if choices.happens(0.3) else "present"
     if choices.happens(length.joined):
         return _joined(choices), "."
     # Sentences with two verbs come last: the shortest have none of them.
@@ -113,7 +120,7 @@ def _reported(choices: Choices) -> Phrase:
     book = lexicon()
     who = noun_phrase(choices, choices.pick(book.people, noun_key), ("the", "my", "a"))
     verb = book.verbs[choices.rng.choice(("say", "know"))]
-    tense: Tense = "past" if choices.happens(0.4) else "present"
+    tense: Tense = "past" if choices.happens(0.3) else "present"
     return who.phrase + says_that(Agreement(who.plural, who.gender), verb) + clause(choices, tense=tense)
 
 
@@ -129,7 +136,7 @@ def _joined(choices: Choices) -> Phrase:
             ("if", "se"),
         )
     )
-    tense: Tense = "past" if english in ("and", "but", "because") and choices.happens(0.5) else "present"
+    tense: Tense = "past" if english in ("and", "but", "because") and choices.happens(0.4) else "present"
     first, second = clause(choices, tense=tense), clause(choices, tense=tense)
     link = say(english, italian)
     if english in ("when", "while", "if") and choices.happens(0.6):

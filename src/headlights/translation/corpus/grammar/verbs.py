@@ -60,7 +60,7 @@ def moods(verb: Verb, tense: Tense, *, acting: bool, negatable: bool) -> tuple[M
         One or more moods.
     """
     frequent = tense == "present" and bool(verb.infinitive)
-    fit: list[Mood] = ["plain"]
+    fit: list[Mood] = ["plain", "plain"]
     if negatable:
         fit.append("not")
     if frequent:
