@@ -1,7 +1,7 @@
 """The command `headlights`: parses, calls, prints. One file per command."""
 
 import importlib.util
-import os
+import io
 import sys
 
 NEEDED = ("typer", "rich", "pydantic", "tokenizers", "safetensors", "sacrebleu", "tomli_w", "numpy")
@@ -16,11 +16,10 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    from headlights.cli.app import run
-
-    code = run(sys.argv[1:])
+    if isinstance(sys.stdout, io.TextIOWrapper):  # text goes out as it comes in, whatever the locale
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has left; without this Python complains again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+        from headlights.cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(run(sys.argv[1:]))

@@ -1,17 +1,19 @@
 """The commands put together, and what becomes of their errors."""
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
 import typer
 
+from headlights._errors import InputError
 from headlights._version import __version__
 from headlights.cli import demo, evaluate, info, train, translate, view
 
 app = typer.Typer(
     name="headlights",
     help="Attention you can see: train a translator on your own text, translate, and see where it looked.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -24,59 +26,97 @@ for module in (demo, train, translate, evaluate, view, info):
 CommandError: type[Exception] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
 
 
-@app.callback()
-def options(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
-) -> None:
-    """Attention you can see: train a translator on your own text, translate, and see where it looked."""
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         print(f"headlights {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+    ),
+) -> None:
+    """Attention you can see: train a translator on your own text, translate, and see where it looked."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line.
 
     Args:
-        arguments: What follows `headlights`.
+        arguments: What follows `headlights`; nothing is `--help`.
 
     Returns:
-        The exit status.
+        The exit status: 0 done, 2 wrong input, 130 and 143 interrupted.
     """
     try:
-        result = typer.main.get_command(app).main(
-            list(arguments), prog_name="headlights", standalone_mode=False
-        )
-    except CommandError as error:  # unknown option or command, missing argument
-        return _fail(error.format_message())  # type: ignore[attr-defined]
-    except BrokenPipeError:
+        code = _invoke(list(arguments) or ["--help"])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has what it wanted
+        _drop_output()
         return 0
-    except OSError as error:
-        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        print("headlights: interrupted", file=sys.stderr)
-        return 130
-    except typer.Abort:
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted")
         return 130
     except Exception as error:
-        return _known(error)
-    return result if isinstance(result, int) else 0
+        return _ended_by(error)
+    return code
 
 
-def _known(error: Exception) -> int:
-    """The status for errors that are the input's; anything else is ours and goes on with its traceback."""
+def _invoke(arguments: list[str]) -> int:
+    """Parse and call. Typer's own way to do this ends the process at a closed pipe."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("headlights", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _ended_by(error: Exception) -> int:
+    """The status for errors of the input and of the system; any other is a bug and keeps its traceback."""
+    if isinstance(error, CommandError):  # unknown option or command, missing argument
+        context = getattr(error, "ctx", None)
+        hint = f"; see: {context.command_path} --help" if context is not None else ""
+        return _fail(f"{error.format_message().rstrip('.')}{hint}")  # type: ignore[attr-defined]
+    if isinstance(error, InputError):
+        return _fail(str(error))
+    if isinstance(error, OSError) and error.errno is not None:  # the system's word, not ours
+        _drop_output()
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror}")
+    if isinstance(error, ImportError) and not (error.name or "").startswith("headlights"):
+        hint = "" if "pip install" in str(error) else "; pip install 'headlights[all]'"
+        return _fail(f"{error}{hint}")
+    return _ended_by_training(error)
+
+
+def _ended_by_training(error: Exception) -> int:
+    from headlights.translation.corpus import CorpusError
     from headlights.translation.training import Interrupted, TrainingError
 
     if isinstance(error, Interrupted):
-        print(
-            f"headlights: {error}; go on with: headlights train --resume --out {error.run}", file=sys.stderr
-        )
+        _say(f"{error}; go on with: headlights train --resume --out {shlex.quote(str(error.run))}")
         return 128 + error.signal
-    if isinstance(error, ValueError | TrainingError):
+    if isinstance(error, CorpusError | TrainingError):
         return _fail(str(error))
     raise error
 
 
+def _drop_output() -> None:
+    """Send what standard output still holds nowhere, or Python complains about it at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def _fail(message: str) -> int:
-    print(f"headlights: {' '.join(message.split())}", file=sys.stderr)
+    _say(message)
     return 2
+
+
+def _say(message: str) -> None:
+    print(f"headlights: {' '.join(message.split())}", file=sys.stderr)

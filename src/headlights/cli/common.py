@@ -1,9 +1,13 @@
 """Options and small services that several commands share."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from headlights._errors import InputError
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model folder, or the run folder of a training.")
@@ -18,6 +22,15 @@ Target = Annotated[Path | None, typer.Option("--target", help="Target text, line
 Pairs = Annotated[
     Path | None, typer.Option("--pairs", help="Source and target in one file: .tsv or .jsonl (.gz too).")
 ]
+
+
+class UsageError(InputError):
+    """Options that do not go together or cannot be used here; the message is one line that names them."""
+
+
+def note(text: str) -> None:
+    """Say something beside the output: a line on standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def set_threads(threads: int | None) -> None:
@@ -38,7 +51,7 @@ def check_device(device: str | None) -> str | None:
         The same.
 
     Raises:
-        ValueError: torch does not know it or cannot use it here.
+        UsageError: torch does not know it or cannot use it here.
     """
     if device is not None:
         import torch
@@ -47,7 +60,7 @@ def check_device(device: str | None) -> str | None:
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
-            raise ValueError(f"--device {device}: cannot be used here ({reason}); try --device cpu") from None
+            raise UsageError(f"--device {device}: cannot be used here ({reason}); try --device cpu") from None
     return device
 
 
@@ -66,13 +79,51 @@ def paths_of(
         Their names.
 
     Raises:
-        ValueError: Both ways at once, or one side only.
+        UsageError: Both ways at once, or one side only.
     """
     if pairs is not None and (source is not None or target is not None):
-        raise ValueError(f"give either {prefix}pairs or {prefix}source and {prefix}target, not both")
+        raise UsageError(f"give either {prefix}pairs or {prefix}source and {prefix}target, not both")
     if (source is None) != (target is None):
         given, missing = ("source", "target") if target is None else ("target", "source")
-        raise ValueError(
+        raise UsageError(
             f"{prefix}{given} needs {prefix}{missing} beside it: line n of one translates line n of the other"
         )
     return tuple(str(path) for path in (pairs, source, target) if path is not None)
+
+
+def check_output(path: Path | None, option: str) -> None:
+    """Refuse a file that cannot be written, before the work for it is done.
+
+    Args:
+        path: The file; None: nothing is to be written.
+        option: What the user calls it.
+
+    Raises:
+        UsageError: It is a folder, or it or its folder cannot be written.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a folder; expected a file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}; make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{option} {path}: may not be written; choose another place")
+
+
+def check_text(text: str, name: str) -> None:
+    """Refuse text from the command line that is not UTF-8.
+
+    Args:
+        text: As Python decoded it.
+        name: What the user calls it.
+
+    Raises:
+        UsageError: Some bytes were no UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{name}: is not UTF-8 at character {error.start + 1}; set the terminal to UTF-8"
+        ) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlights.cli.common import Device, Threads, check_device, set_threads
+from headlights.cli.common import Device, Threads, UsageError, check_device, set_threads
 
 if TYPE_CHECKING:
     from headlights.translation.evaluation import Evaluation
@@ -62,12 +62,16 @@ def command(
 
 def _clear(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
-    ours = {"with-attention", "without-attention", "attention.html"}
-    if not out.exists():
-        return
-    if not out.is_dir() or not {entry.name for entry in out.iterdir()} <= ours:
-        raise ValueError(f"--out {out}: holds other things than an earlier demo; choose a new folder")
-    shutil.rmtree(out)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: is a file; expected a folder")
+    found = list(out.iterdir()) if out.is_dir() else []
+    if {entry.name for entry in found} - {"with-attention", "without-attention", "attention.html"}:
+        raise UsageError(f"--out {out}: holds other things than an earlier demo; choose a new folder")
+    for entry in found:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def _compare(attending: "Evaluation", plain: "Evaluation") -> None:

@@ -12,7 +12,9 @@ from headlights.cli.common import (
     Source,
     Target,
     Threads,
+    UsageError,
     check_device,
+    note,
     paths_of,
     set_threads,
 )
@@ -36,8 +38,14 @@ def command(
 
     set_threads(threads)
     paths = paths_of(source, target, pairs)
-    test = list(NonBlank(read(paths))) if paths else grammar.splits().test
-    if not test:
-        raise ValueError(f"{' and '.join(paths)}: no sentence pairs to evaluate on")
+    if paths:
+        filled = NonBlank(read(paths))
+        test = list(filled)
+        if not test:
+            raise UsageError(f"{' and '.join(paths)}: no sentence pairs to evaluate on")
+        if filled.dropped:
+            note(f"left out {filled.dropped} pairs with a blank side")
+    else:
+        test = list(grammar.splits().test)
     translator = Translator.load(model, device=check_device(device))
     print_evaluation(evaluate(translator, test, beam=beam, lowercase=lowercase))

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from headlights.cli.common import Device, Pairs, Source, Target, Threads, check_device, paths_of, set_threads
+from headlights.cli.common import (
+    Device,
+    Pairs,
+    Source,
+    Target,
+    Threads,
+    UsageError,
+    check_device,
+    paths_of,
+    set_threads,
+)
 
 
 def command(
@@ -18,7 +28,9 @@ def command(
         Path | None, typer.Option(help="Both in one file. Default: some pairs are held out.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("headlights-run"),
-    recipe: Annotated[str, typer.Option(help="A recipe's name or a TOML file.")] = "rnn-small",
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name or a TOML file. Default: rnn-small.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Train at most that long.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data at most.")] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Updates at most.")] = None,
@@ -35,7 +47,7 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Train a translator on your own sentence pairs; without any, on the built-in English-Italian corpus."""
-    from headlights.translation.recipe import Recipe, load_recipe
+    from headlights.translation.recipe import load_recipe
     from headlights.translation.runs import RunFolder
     from headlights.translation.training import train
 
@@ -50,12 +62,13 @@ def command(
         "tokenizer.lowercase": True if lowercase else None,
     }
     given = {key: value for key, value in overrides.items() if value is not None}
-    chosen: Recipe
-    if resume:
-        chosen = RunFolder(out).recipe().changed(given, set_ or [])
-    else:
-        chosen = load_recipe(recipe).changed(given, set_ or [])
-    translator = train(chosen, out=out, resume=resume, device=check_device(device))
+    if resume and recipe is not None:
+        raise UsageError(
+            f"--recipe {recipe} cannot go with --resume: the run has a recipe of its own; change limits and "
+            "rates with --set"
+        )
+    base = RunFolder(out).recipe() if resume else load_recipe(recipe or "rnn-small")
+    translator = train(base.changed(given, set_ or []), out=out, resume=resume, device=check_device(device))
     report = translator.training
     print(
         f"best model: {out / 'best'} (update {report['update']}, validation BLEU {report['validation_bleu']})"

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, BinaryIO, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
-from headlights.cli.common import Beam, Device, Model, Threads, check_device, set_threads
+from headlights.cli.common import Beam, Device, Model, Threads, check_device, check_output, set_threads
 
 CHUNK = 2000  # lines that are sorted by length and translated together
 
@@ -32,36 +32,41 @@ def command(
     """Translate text line by line; blank lines stay blank, and the order is kept."""
     from headlights.translation.alignment import pharaoh
     from headlights.translation.corpus import read_lines
+    from headlights.translation.folders import replace_file
     from headlights.translation.translator import Translator
 
     set_threads(threads)
+    check_output(output, "--output")
     translator = Translator.load(model, device=check_device(device))
-    source: Path | BinaryIO = sys.stdin.buffer if input is None else input
-    lines = read_lines(source)
+    lines = read_lines(sys.stdin.buffer if input is None else input)
     # A person at a terminal waits for an answer to each line.
     size = 1 if input is None and sys.stdin.isatty() else CHUNK
 
-    def answers() -> Iterator[str]:
+    def answers() -> Iterator[list[str]]:
         while chunk := list(islice(lines, size)):
-            for found in translator.translate(chunk, beam=beam, length_penalty=length_penalty):
-                text = " ".join(found.text.split("\n"))
-                yield f"{text}\t{pharaoh(found.alignment)}" if alignment else text
+            found = translator.translate(chunk, beam=beam, length_penalty=length_penalty)
+            if alignment:
+                yield [f"{_one_cell(each.text)}\t{pharaoh(each.alignment)}" for each in found]
+            else:
+                yield [_one_line(each.text) for each in found]
 
     if output is None:
         _write(answers(), sys.stdout)
-        return
-    beside = output.with_name(f".{output.name}.part")
-    try:
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
+    else:
+        with replace_file(output) as file:
             _write(answers(), file)
-        beside.replace(output)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
-def _write(lines: Iterable[str], file: TextIO) -> None:
-    for line in lines:
-        file.write(line + "\n")
-        if file is sys.stdout and sys.stdin.isatty():
-            file.flush()
-    file.flush()
+def _write(chunks: Iterable[list[str]], file: TextIO) -> None:
+    for chunk in chunks:
+        file.writelines(f"{line}\n" for line in chunk)
+        file.flush()
+
+
+def _one_line(text: str) -> str:
+    """A model may invent any character; the ends of lines are ours."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def _one_cell(text: str) -> str:
+    return _one_line(text).replace("\t", " ")

@@ -5,10 +5,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlights.cli.common import Beam, Device, Threads, check_device, set_threads
+from headlights.cli.common import (
+    Beam,
+    Device,
+    Threads,
+    UsageError,
+    check_device,
+    check_output,
+    check_text,
+    set_threads,
+)
 
 if TYPE_CHECKING:
     from headlights.view import AttentionMap
+
+_FORMATS = (".json", ".npz", ".safetensors")
 
 
 def command(
@@ -33,14 +44,15 @@ def command(
 ) -> None:
     """Draw the attention of a translation."""
     from headlights import view
+    from headlights.translation.folders import replace_file
 
     set_threads(threads)
+    for path, option in ((html, "--html"), (svg, "--svg"), (save, "--save")):
+        check_output(path, option)
+    if save is not None and save.suffix not in _FORMATS:
+        raise UsageError(f"--save {save}: expected a name that ends in {', '.join(_FORMATS)}")
     if model.is_file():
-        if sentence is not None or target is not None:
-            raise ValueError(
-                f"{model} is a file of weights: it takes no sentence; expected a model folder for that"
-            )
-        attention = view.load_attention(model)
+        attention = _read(model, sentence, target)
     else:
         attention = _translate(model, sentence, target, beam, check_device(device))
     shown = _flat(attention)
@@ -49,12 +61,41 @@ def command(
         print()
         print(view.alignment_text(attention.links, attention.source, attention.target))
     if html is not None:
-        print(f"page: {view.page([attention]).save(html)}")
+        with replace_file(html) as file:
+            file.write(view.page([attention]).text)
+        print(f"page: {html}")
     if svg is not None:
-        svg.write_text(view.svg(shown, attention.source, attention.target), encoding="utf-8")
+        with replace_file(svg) as file:
+            file.write(view.svg(shown, attention.source, attention.target))
         print(f"picture: {svg}")
     if save is not None:
-        print(f"weights: {view.save_attention(save, attention)}")
+        _save(save, attention)
+        print(f"weights: {save}")
+
+
+def _read(path: Path, sentence: str | None, target: str | None) -> "AttentionMap":
+    """Attention from a file of weights."""
+    from headlights import view
+
+    if sentence is not None or target is not None:
+        raise UsageError(
+            f"{path} is a file of weights: it takes no sentence; expected a model folder for that"
+        )
+    try:
+        return view.load_attention(path)
+    except ValueError as error:  # one line that names the file
+        raise UsageError(str(error)) from None
+
+
+def _save(path: Path, attention: "AttentionMap") -> None:
+    from headlights import view
+
+    try:
+        view.save_attention(path, attention)
+    except OSError as error:  # names a file beside it, or none
+        raise UsageError(f"--save {path}: cannot be written: {error.strerror}") from None
+    except ValueError as error:  # a word that the format cannot hold
+        raise UsageError(f"--save {path}: {error}") from None
 
 
 def _translate(
@@ -62,17 +103,23 @@ def _translate(
 ) -> "AttentionMap":
     """Attention between the words of a sentence and of its translation."""
     from headlights import view
+    from headlights.translation.corpus import is_blank
     from headlights.translation.translator import Translator
 
-    if sentence is None or not sentence.strip():
-        raise ValueError("view needs a sentence to translate: headlights view MODEL 'A sentence.'")
+    for text, name in ((sentence, "SENTENCE"), (target, "--target")):
+        if text is not None:
+            check_text(text, name)
+    if sentence is None or is_blank(sentence):
+        raise UsageError("view needs a sentence to translate: headlights view MODEL 'A sentence.'")
+    if target is not None and is_blank(target):
+        raise UsageError("--target is blank: expected a translation of the sentence")
     translator = Translator.load(model, device=device)
     if target is None:
         (found,) = translator.translate([sentence], beam=beam)
     else:
         (found,) = translator.align([sentence], [target])
     if found.weights is None:
-        raise ValueError(f"{model} was trained without attention: there is nothing to view")
+        raise UsageError(f"{model} was trained without attention: there is nothing to view")
     title = f"{sentence} → {found.text}"
     return view.AttentionMap(
         found.source_words, found.words, weights=found.weights, title=title, links=found.alignment

@@ -1,26 +1,69 @@
-"""Model folders: written beside and renamed, so that a folder is whole whatever interrupts the program."""
+"""Model folders, and writing so that a file or folder is whole whatever interrupts the program."""
 
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from headlights._errors import InputError
 from headlights.translation.model import ModelConfig, TranslationModel
 from headlights.translation.tokenizer import Tokenizer
 
 FORMAT, FORMAT_VERSION = "headlights-model", 1
+_AGAIN = "copy the folder again or train again"
 
 
-class FolderError(ValueError):
-    """A model or run folder that cannot be used; the message is one line that names file and likely fix."""
+class FolderError(InputError):
+    """A file or folder that cannot be read or written; the message is one line that names it and the fix."""
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[TextIO]:
+    """Write a text file so that `path` holds either all of the old or all of the new content.
+
+    A link stays a link, and an old file keeps its mode. What is no file of content (a pipe, /dev/stdout) is
+    written to as it stands.
+
+    Args:
+        path: The file to make or to replace.
+
+    Yields:
+        The file to write to: UTF-8, a line feed after a line.
+
+    Raises:
+        FolderError: The system refuses to make or to write the file.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            return
+        place = path.resolve()
+        beside = _beside(place, "part")
+        beside.unlink(missing_ok=True)
+        try:
+            with beside.open("x", encoding="utf-8", newline="\n") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if place.exists():
+                shutil.copymode(place, beside)
+            beside.replace(place)
+        finally:
+            beside.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FolderError(f"{path} cannot be written: {_refusal(error)}") from None
 
 
 def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
@@ -32,24 +75,32 @@ def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
     Args:
         path: The folder to make or to replace.
         write: Fills the empty folder it is given. If it fails, `path` stays as it was.
+
+    Raises:
+        FolderError: The system refuses to write; `path` is as it was.
     """
     new, old = _beside(path, "new"), _beside(path, "old")
-    if not path.exists() and old.exists():
-        old.rename(path)
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
     try:
+        if not path.exists() and old.exists():
+            old.rename(path)
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
         write(new)
         for file in new.iterdir():
-            with file.open("rb") as written:
+            with file.open("rb+") as written:
                 os.fsync(written.fileno())
-    except BaseException:
+        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    except (OSError, SafetensorError) as error:
+        raise FolderError(
+            f"{path} cannot be saved: {_refusal(error)}; what was saved there before is untouched"
+        ) from None
+    finally:
+        if not path.exists() and old.exists():
+            old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
-    new.rename(path)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -60,8 +111,8 @@ def whole_folder(path: Path) -> Path:
 
 
 def find_model(path: Path) -> Path:
-    """The model folder that `path` means: itself, or the best (else the last) model of a run folder."""
-    for candidate in (path, path / "best", path / "last"):
+    """The model folder that `path` means: itself, or the best model of a run folder, else its latest."""
+    for candidate in (path, path / "best", path / "last", path / "resume"):
         folder = whole_folder(candidate)
         if (folder / "config.json").exists():
             return folder
@@ -69,28 +120,27 @@ def find_model(path: Path) -> Path:
         raise FolderError(
             f"{path} does not exist; expected a model folder or the run folder of `headlights train`"
         )
+    if (path / "recipe.toml").exists():
+        raise FolderError(
+            f"{path} holds no model yet: its training was stopped before the first save; "
+            f"go on with: headlights train --resume --out {path}"
+        )
     raise FolderError(
-        f"{path} holds no model: no config.json in it, in {path / 'best'} or in {path / 'last'}; "
-        "if a training was stopped before its first save, train again"
+        f"{path} holds no model: config.json is missing; expected a model folder or the run folder of "
+        "`headlights train`"
     )
-
-
-def _beside(path: Path, role: str) -> Path:
-    return path.with_name(f".{path.name}.{role}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, or one clear line."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FolderError(
-            f"{path} is missing: the folder is not a whole model folder; copy it again"
-        ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FolderError(f"{path} is broken ({error}); copy it again or train again") from None
+    except OSError as error:
+        raise FolderError(_unreadable(path, error)) from None
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"{path} is broken or cut short ({error}); {_AGAIN}") from None
     if not isinstance(content, dict):
-        raise FolderError(f"{path} must hold a JSON object, got {type(content).__name__}")
+        raise FolderError(f"{path} must hold a JSON object, got {type(content).__name__}; {_AGAIN}")
     return content
 
 
@@ -102,13 +152,20 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Tensors from a safetensors file, or one clear line."""
     try:
+        path.open("rb").close()  # the system's reasons, which safetensors words by its own parts
         return load_file(path)
-    except FileNotFoundError:
-        raise FolderError(
-            f"{path} is missing: the folder is not a whole model folder; copy it again"
-        ) from None
+    except OSError as error:
+        raise FolderError(_unreadable(path, error)) from None
     except SafetensorError as error:
-        raise FolderError(f"{path} is broken or cut short ({error}); copy it again or train again") from None
+        raise FolderError(f"{path} is broken or cut short ({error}); {_AGAIN}") from None
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Tensors to a safetensors file, with the mode that any new file gets."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path)  # puts a file of its own, closed to others, in the place of this one
+    path.chmod(mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +186,10 @@ class ModelFolder:
 
     def save(self, path: Path) -> None:
         """Write the folder, all or nothing."""
-        replace_folder(path, self._write)
+        replace_folder(path, self.write)
 
-    def _write(self, folder: Path) -> None:
+    def write(self, folder: Path) -> None:
+        """Write the files into an empty folder."""
         write_json(
             folder / "config.json",
             {
@@ -142,7 +200,7 @@ class ModelFolder:
                 "model": self.model.config.model_dump(),
             },
         )
-        save_file(self.model.state_dict(), folder / "model.safetensors")
+        write_tensors(folder / "model.safetensors", self.model.state_dict())
         if self.source_tokenizer is self.target_tokenizer:
             self.source_tokenizer.save(folder / "tokenizer.json")
         else:
@@ -155,7 +213,7 @@ class ModelFolder:
         """Read a model folder.
 
         Args:
-            path: The folder.
+            path: The folder, or the run folder of a training.
 
         Returns:
             The model, in evaluation mode, and its tokenizers.
@@ -167,26 +225,95 @@ class ModelFolder:
         config = read_json(folder / "config.json")
         if config.get("format") != FORMAT or config.get("version") != FORMAT_VERSION:
             raise FolderError(
-                f"{folder / 'config.json'} is not of a {FORMAT} of version {FORMAT_VERSION}: "
-                f"format {config.get('format')!r}, version {config.get('version')!r}"
+                f"{folder / 'config.json'} must be of format {FORMAT!r}, version {FORMAT_VERSION}, got "
+                f"{config.get('format')!r}, version {config.get('version')!r}"
             )
-        joint = folder / "tokenizer.json"
-        if joint.exists():
-            source = target = Tokenizer.load(joint)
-        else:
-            source = Tokenizer.load(folder / "tokenizer.source.json")
-            target = Tokenizer.load(folder / "tokenizer.target.json")
-        try:
-            shape = ModelConfig.model_validate(config.get("model"))
-            model = TranslationModel(shape, source.vocab_size, target.vocab_size, pad_id=source.pad_id)
-            model.load_state_dict(read_tensors(folder / "model.safetensors"))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise FolderError(f"{folder / 'config.json'}: model.{place}: {first['msg']}") from None
-        except RuntimeError as error:
-            detail = " ".join(str(error).split())
-            raise FolderError(
-                f"{folder}: model.safetensors does not fit config.json and tokenizer: {detail}"
-            ) from None
+        source, target = load_tokenizers(folder)
+        sizes = {"source_vocab": source.vocab_size, "target_vocab": target.vocab_size}
+        for name, size in sizes.items():
+            if config.get(name) != size:
+                raise FolderError(
+                    f"{folder}: config.json says {name} {config.get(name)!r} but the tokenizer has {size} "
+                    "tokens: the files are of different models"
+                )
+        model = _build(folder, config.get("model"), source, target)
         return cls(model.eval(), source, target, read_json(folder / "training.json"))
+
+
+def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Source and target tokenizer of a model folder; one object if they are joint.
+
+    Args:
+        folder: The model folder.
+
+    Returns:
+        Both.
+
+    Raises:
+        FolderError: A file is missing or broken.
+    """
+    names = ["tokenizer.json"]
+    if not (folder / names[0]).exists():
+        names = ["tokenizer.source.json", "tokenizer.target.json"]
+    missing = [name for name in names if not (folder / name).exists()]
+    if len(missing) == 2:
+        raise FolderError(
+            f"{folder / 'tokenizer.json'} is missing, and so are {' and '.join(missing)}; {_AGAIN}"
+        )
+    if missing:
+        raise FolderError(f"{folder / missing[0]} is missing; {_AGAIN}")
+    try:
+        found = [Tokenizer.load(folder / name) for name in names]
+    except ValueError as error:  # names the file and the fix
+        raise FolderError(str(error)) from None
+    return found[0], found[-1]
+
+
+def _build(folder: Path, shape: object, source: Tokenizer, target: Tokenizer) -> TranslationModel:
+    """The model of a folder with its parameters."""
+    config = folder / "config.json"
+    try:
+        checked = ModelConfig.model_validate(shape)
+        model = TranslationModel(checked, source.vocab_size, target.vocab_size, pad_id=source.pad_id)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(["model", *map(str, first["loc"])])
+        raise FolderError(f"{config}: {place}: {first['msg']}, got {first['input']!r}; {_AGAIN}") from None
+    except (ValueError, RuntimeError) as error:  # widths that do not go together, or no memory for them
+        raise FolderError(f"{config}: no such model can be built: {error}") from None
+    load_parameters(model, folder / "model.safetensors")
+    return model
+
+
+def load_parameters(model: TranslationModel, path: Path) -> None:
+    """Give a model the parameters of a file.
+
+    Args:
+        model: Of the same shape.
+        path: The safetensors file.
+
+    Raises:
+        FolderError: The file is missing or broken, or its parameters are not those of the model.
+    """
+    try:
+        model.load_state_dict(read_tensors(path))
+    except RuntimeError as error:  # its first line names the class, the second the first misfit
+        misfit = " ".join(str(error).splitlines()[1:2]).strip()
+        raise FolderError(f"{path} does not fit config.json: {misfit} {_AGAIN}") from None
+
+
+def _beside(path: Path, role: str) -> Path:
+    return path.parent / f".{path.name}.{role}"
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path} is missing: the folder is not whole; {_AGAIN}"
+    return f"{path} cannot be read: {_refusal(error)}"
+
+
+def _refusal(error: OSError | SafetensorError) -> str:
+    """Why the system refused, without the wrapping of whoever asked it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).rpartition("I/O error: ")[2]

@@ -1,9 +1,11 @@
 """Telling people how a training goes, and letting them stop it."""
 
+import math
 import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -25,7 +27,7 @@ class Reporter:
         Args:
             number: Updates done.
             done: Share of the training, in 0..1.
-            loss: Cross-entropy since the last call, in nats per target token.
+            loss: Cross-entropy of the last updates, in nats per target token.
             tokens_per_second: Target tokens.
             seconds_left: As it looks now.
         """
@@ -87,7 +89,6 @@ class BarReporter(Reporter):
             console=Console(stderr=True),
         )
         self._task = self._progress.add_task("training", total=1.0, loss="–", speed="–", left="–")
-        self._progress.start()
 
     def note(self, text: str) -> None:  # noqa: D102
         self._progress.console.print(text, highlight=False, markup=False)
@@ -95,6 +96,7 @@ class BarReporter(Reporter):
     def update(  # noqa: D102
         self, *, number: int, done: float, loss: float, tokens_per_second: float, seconds_left: float
     ) -> None:
+        self._progress.start()  # once is enough, more does nothing
         self._progress.update(
             self._task,
             completed=done,
@@ -119,7 +121,9 @@ def default_reporter() -> Reporter:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people read them: 9:59 or 1:00:00."""
+    """Seconds as people read them: 9:59 or 1:00:00; a dash for what nobody can tell."""
+    if not math.isfinite(seconds):
+        return "–"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -152,3 +156,37 @@ class StopSignals:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
+
+
+@dataclass(slots=True)
+class Meter:
+    """Loss and speed since the last reset.
+
+    Attributes:
+        total: Summed cross-entropy, in nats.
+        tokens: Target tokens.
+        since: When it began, on the monotonic clock.
+    """
+
+    total: float = 0.0
+    tokens: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def add(self, loss: float, tokens: int) -> None:
+        """Count the summed cross-entropy of some tokens."""
+        self.total += loss
+        self.tokens += tokens
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.total / max(1, self.tokens)
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second."""
+        return self.tokens / max(1e-9, time.monotonic() - self.since)
+
+    def reset(self) -> None:
+        """Begin anew: after a line of the log, and after work that is not training."""
+        self.total, self.tokens, self.since = 0.0, 0, time.monotonic()

@@ -7,14 +7,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from headlights._errors import InputError
 from headlights.translation.model import ModelConfig
 
+_LEAST_BPE = 259
 LIMITS = ("max_updates", "max_epochs", "max_minutes")
 
 
-class RecipeError(ValueError):
+class RecipeError(InputError):
     """A recipe that cannot be used; the message is one line that names the key and the likely fix."""
 
 
@@ -39,6 +42,11 @@ class DataConfig(_Section):
     held_out: int = Field(500, ge=1)
     max_length: int = Field(100, ge=1)
     built_in: int = Field(12_000, ge=100)
+
+    @field_validator("train", "valid", mode="before")
+    @classmethod
+    def _one_file_needs_no_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) and value else value
 
     @model_validator(mode="after")
     def _at_most_two_files(self) -> "DataConfig":
@@ -65,6 +73,15 @@ class TokenizerConfig(_Section):
     vocab_size: int = Field(8000, ge=8)
     joint: bool = False
     lowercase: bool = False
+
+    @model_validator(mode="after")
+    def _holds_the_bytes(self) -> "TokenizerConfig":
+        if self.kind == "bpe" and self.vocab_size < _LEAST_BPE:
+            raise ValueError(
+                f"vocab_size must be at least {_LEAST_BPE} with kind 'bpe', for the bytes and the special "
+                f"tokens, got {self.vocab_size}; a few thousand is usual"
+            )
+        return self
 
 
 class TrainingConfig(_Section):
@@ -123,6 +140,12 @@ class Recipe(_Section):
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig
+
+    @model_validator(mode="after")
+    def _model_can_be_built(self) -> "Recipe":
+        with torch.device("meta"):  # neither memory nor random numbers
+            self.model.make_score()
+        return self
 
     def changed(self, values: Mapping[str, Any], assignments: Iterable[str] = ()) -> "Recipe":
         """This recipe with some keys set.
@@ -204,11 +227,11 @@ def _complaint(error: ValidationError) -> str:
         case "extra_forbidden":
             return f"unknown key {key}{_nearest(place)}"
         case "missing":
-            return f"{key} is missing"
-        case "value_error":  # from a validator of ours, which says itself what came
-            return f"{key}: {first['msg'].removeprefix('Value error, ')}"
+            return f"{key} is missing; set at least one of its limits, for example {key}.max_minutes = 20"
+        case "value_error":  # our own words, perhaps of several keys at once
+            return ": ".join(filter(None, (key, first["msg"].removeprefix("Value error, "))))
         case _:
-            return f"{key}: {first['msg']}, got {first['input']!r}"
+            return f"{key}: {first['msg'][:1].lower()}{first['msg'][1:]}, got {first['input']!r}"
 
 
 def _read(name: str | Path) -> dict[str, Any]:
@@ -222,7 +245,9 @@ def _read(name: str | Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except FileNotFoundError:
         raise RecipeError(f"recipe {str(name)!r} is neither a file nor one of {', '.join(known)}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise RecipeError(f"{name}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # neither UTF-8 nor TOML, or a name that no file can have
         raise RecipeError(f"{name}: cannot be read as TOML: {error}") from None
 
 

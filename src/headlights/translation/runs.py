@@ -1,26 +1,53 @@
 """Run folders: what a training leaves on disk, and how one that was stopped goes on."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 import torch
-from safetensors.torch import save_file
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from headlights.translation.folders import (
     FolderError,
     ModelFolder,
+    load_parameters,
+    load_tokenizers,
     read_json,
     read_tensors,
+    replace_file,
     replace_folder,
     whole_folder,
     write_json,
+    write_tensors,
 )
+from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
+
+_ORDER_OF_DATA = ("training.batch_tokens", "training.seed")
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How good the model was at one point.
+
+    Attributes:
+        update: Updates done.
+        loss: Cross-entropy, in nats per target token.
+        bleu: Of greedy translations, 0..100.
+    """
+
+    update: int
+    loss: float
+    bleu: float
+
+    def is_better_than(self, other: "Validation") -> bool:
+        """Whether BLEU is higher, or equal (as at the start, when all are 0) with a lower loss."""
+        return (self.bleu, -self.loss) > (other.bleu, -other.loss)
 
 
 @dataclass(slots=True)
@@ -32,23 +59,28 @@ class Progress:
         epoch: Pass over the data, from 0.
         batch: Batches done in this epoch.
         seconds: Time spent, in all pieces of the run.
-        validations: Validations done.
-        best_bleu: The best validation BLEU so far, 0..100; None before the first validation.
-        best_update: The update that reached it.
+        pairs: Training pairs; the place in the data means nothing with others.
+        validations: Validations done of those that the recipe asks for.
+        best: The best validation; None before the first.
+        latest: The last validation; None before the first.
     """
 
     update: int = 0
     epoch: int = 0
     batch: int = 0
     seconds: float = 0.0
+    pairs: int = 0
     validations: int = 0
-    best_bleu: float | None = None
-    best_update: int = 0
+    best: Validation | None = None
+    latest: Validation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """`recipe.toml`, `log.jsonl`, the model folders `best` and `last`, and in `resume` what continuing needs.
+
+    `resume` is what counts: it is written first and as one, and `best` and `last` follow from it. It is a
+    model folder too, with the state of the training beside the model.
 
     Attributes:
         path: The folder.
@@ -63,6 +95,24 @@ class RunFolder:
         for name in ("best", "last", "resume"):
             object.__setattr__(self, name, self.path / name)
 
+    def check_free(self) -> None:
+        """Refuse a folder that a new run must not be written into.
+
+        A run that was stopped before its first save is no loss, and may be begun again.
+
+        Raises:
+            FolderError: There is something in it already, or it is not a folder.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise FolderError(f"{self.path} is a file; expected a folder to write the run into")
+        if self.can_resume():
+            raise FolderError(
+                f"{self.path} holds a run already: continue it with --resume, or choose another folder"
+            )
+        begun = {"recipe.toml", "log.jsonl", ".recipe.toml.part", ".resume.new"}
+        if self.path.is_dir() and not {entry.name for entry in self.path.iterdir()} <= begun:
+            raise FolderError(f"{self.path} is not empty: choose another folder, or empty this one")
+
     def create(self, recipe: Recipe) -> None:
         """Make the folder for a new run.
 
@@ -70,37 +120,87 @@ class RunFolder:
             recipe: Stored as `recipe.toml`.
 
         Raises:
-            FolderError: There is a run in it already, or it is not a folder.
+            FolderError: It cannot be written, or `check_free` refuses it.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise FolderError(f"{self.path} is a file; expected a folder to write the run into")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            hint = "continue it with --resume or" if self.can_resume() else "delete it or"
-            raise FolderError(f"{self.path} is not empty: {hint} choose another folder")
-        self.path.mkdir(parents=True, exist_ok=True)
-        content = recipe.model_dump(mode="json", exclude_none=True)
-        (self.path / "recipe.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+        self.check_free()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FolderError(f"{self.path} cannot be made: {error.strerror}") from None
+        self.write_recipe(recipe)
+        self.trim_log(0)
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        """Store `recipe.toml`."""
+        with replace_file(self.path / "recipe.toml") as file:
+            file.write(tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True)))
+
+    def recipe(self) -> Recipe:
+        """The recipe of the run that is in the folder."""
+        if not (self.path / "recipe.toml").exists():
+            raise FolderError(
+                f"{self.path} holds no run to continue: recipe.toml is missing; begin one without --resume"
+            )
+        return load_recipe(self.path / "recipe.toml")
+
+    def check_continues(self, recipe: Recipe) -> None:
+        """Refuse a recipe that the run in the folder cannot go on with.
+
+        What the model is and the order of the data must stay; limits, rates and the like may change.
+
+        Args:
+            recipe: The recipe to go on with.
+
+        Raises:
+            FolderError: There is no run, or a key has changed that must not.
+        """
+        before, now = dict(_keys(self.recipe())), dict(_keys(recipe))
+        for key, value in now.items():
+            fixed = not key.startswith("training.") or key in _ORDER_OF_DATA
+            if fixed and value != before[key]:
+                raise FolderError(
+                    f"{key} cannot change while a run goes on: {self.path} has {before[key]!r}, got "
+                    f"{value!r}; train into a new folder for that"
+                )
 
     def can_resume(self) -> bool:
         """Whether a training was saved here that can go on."""
         return (whole_folder(self.resume) / "state.json").exists()
 
-    def recipe(self) -> Recipe:
-        """The recipe of the run that is in the folder."""
-        if not (self.path / "recipe.toml").exists():
-            raise FolderError(f"{self.path} holds no run: recipe.toml is missing")
-        return load_recipe(self.path / "recipe.toml")
-
     def log(self, **entry: Any) -> None:
         """Append one line to `log.jsonl`."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        try:
+            with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise FolderError(f"{self.path / 'log.jsonl'} cannot be written: {error.strerror}") from None
+
+    def trim_log(self, update: int) -> None:
+        """Take out of `log.jsonl` what is later than the saved state: it will happen again.
+
+        Args:
+            update: Updates of the saved state.
+        """
+        path = self.path / "log.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+            with replace_file(path) as file:
+                file.writelines(f"{line}\n" for line in lines if _is_entry(line, update))
 
     def save_resume(self, model: ModelFolder, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Save all that continuing needs: parameters, optimiser, place in the data, random state."""
+        """Save all that continuing needs: model, tokenizers, optimiser, place in the data, random state.
+
+        Args:
+            model: The model as it is now.
+            optimizer: Its optimiser.
+            progress: Where the training stands.
+
+        Raises:
+            FolderError: The system refuses to write; what was saved before is untouched.
+        """
 
         def write(folder: Path) -> None:
-            save_file(model.model.state_dict(), folder / "model.safetensors")
+            model.write(folder)
             tensors = {
                 f"{index}.{name}": value
                 for index, entries in optimizer.state_dict()["state"].items()
@@ -109,21 +209,16 @@ class RunFolder:
             tensors["random"] = torch.get_rng_state()
             if torch.cuda.is_available():
                 tensors["random.cuda"] = torch.cuda.get_rng_state()
-            save_file(tensors, folder / "optimizer.safetensors")
-            for name, tokenizer in (("source", model.source_tokenizer), ("target", model.target_tokenizer)):
-                tokenizer.save(folder / f"tokenizer.{name}.json")
+            write_tensors(folder / "optimizer.safetensors", tensors)
             write_json(folder / "state.json", asdict(progress))
 
         replace_folder(self.resume, write)
 
     def resume_tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         """Source and target tokenizer of the saved training."""
-        folder = whole_folder(self.resume)
-        return Tokenizer.load(folder / "tokenizer.source.json"), Tokenizer.load(
-            folder / "tokenizer.target.json"
-        )
+        return load_tokenizers(whole_folder(self.resume))
 
-    def load_resume(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    def load_resume(self, model: TranslationModel, optimizer: torch.optim.Optimizer) -> Progress:
         """Put model, optimiser and random state back to where `save_resume` left them.
 
         Args:
@@ -134,19 +229,58 @@ class RunFolder:
             Where the training stood.
 
         Raises:
-            FolderError: A file is missing, broken or cut short.
+            FolderError: A file is missing, broken, cut short or does not fit the others.
         """
         folder = whole_folder(self.resume)
-        progress = Progress(**read_json(folder / "state.json"))
-        model.load_state_dict(read_tensors(folder / "model.safetensors"))
-        tensors = read_tensors(folder / "optimizer.safetensors")
-        torch.set_rng_state(tensors.pop("random"))
-        cuda = tensors.pop("random.cuda", None)
-        if cuda is not None and torch.cuda.is_available():
-            torch.cuda.set_rng_state(cuda)
+        progress = _read_progress(folder / "state.json")
+        load_parameters(model, folder / "model.safetensors")
+        path = folder / "optimizer.safetensors"
+        tensors = read_tensors(path)
         state: dict[int, dict[str, Tensor]] = {}
-        for key, value in tensors.items():
-            index, _, name = key.partition(".")
-            state.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        try:
+            torch.set_rng_state(tensors.pop("random"))
+            cuda = tensors.pop("random.cuda", None)
+            if cuda is not None and torch.cuda.is_available():
+                torch.cuda.set_rng_state(cuda)
+            for key, value in tensors.items():
+                index, _, name = key.partition(".")
+                state.setdefault(int(index), {})[name] = value
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise FolderError(f"{path} is not the state of this training ({error}); train again") from None
         return progress
+
+    def update_of(self, folder: Path) -> int | None:
+        """Updates of the model in `best` or `last`; None if there is none."""
+        path = whole_folder(folder) / "training.json"
+        return read_json(path).get("update") if path.exists() else None
+
+
+def _keys(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """Every `section.key` of a recipe with its value."""
+    for section, content in recipe.model_dump().items():
+        for key, value in content.items():
+            yield f"{section}.{key}", value
+
+
+def _is_entry(line: str, update: int) -> bool:
+    """Whether a line of the log is whole and not later than `update`."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.get("update", 0) <= update
+
+
+def _read_progress(path: Path) -> Progress:
+    content = read_json(path)
+    known = {each.name for each in fields(Progress)}
+    if content.keys() != known:
+        odd = ", ".join(sorted(content.keys() ^ known))
+        raise FolderError(f"{path} is not the state of this version's training ({odd}); train again")
+    try:
+        return TypeAdapter(Progress).validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FolderError(f"{path}: {place}: {first['msg']}, got {first['input']!r}; train again") from None
