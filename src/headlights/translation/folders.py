@@ -298,8 +298,8 @@ def load_parameters(model: TranslationModel, path: Path) -> None:
     try:
         model.load_state_dict(read_tensors(path))
     except RuntimeError as error:  # its first line names the class, the second the first misfit
-        misfit = " ".join(str(error).splitlines()[1:2]).strip()
-        raise FolderError(f"{path} does not fit config.json: {misfit} {_AGAIN}") from None
+        misfit = " ".join(str(error).splitlines()[1:2]).strip(" \t.")
+        raise FolderError(f"{path} does not fit config.json: {misfit}; {_AGAIN}") from None
 
 
 def _beside(path: Path, role: str) -> Path:

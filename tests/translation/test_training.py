@@ -1,0 +1,319 @@
+"""The training loop: stopped and continued without a trace, and every end told in a line."""
+
+import errno
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headlights.translation import folders, training
+from headlights.translation.corpus import CorpusError
+from headlights.translation.folders import FolderError, ModelFolder
+from headlights.translation.model import TranslationModel
+from headlights.translation.progress import Reporter
+from headlights.translation.runs import RunFolder
+from headlights.translation.training import Interrupted, TrainingError, learning_rate, train
+from tests.translation.toy import fingerprint, toy_content, toy_recipe, write_pairs
+
+
+class Listener(Reporter):
+    """Keeps what it is told, and sends this process signals at one update."""
+
+    def __init__(self, stop_at: int = -1, *, signals: tuple[int, ...] = (signal.SIGINT,)) -> None:
+        self.stop_at, self.signals = stop_at, signals
+        self.notes: list[str] = []
+        self.updates: list[int] = []
+        self.finished = 0
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def update(self, *, number: int, **_: Any) -> None:
+        self.updates.append(number)
+        if number == self.stop_at:
+            for each in self.signals:
+                os.kill(os.getpid(), each)
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.fixture(autouse=True)
+def tell_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every update is reported, however quick."""
+    monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
+
+
+def test_rate_warms_up_and_falls_along_a_cosine() -> None:
+    config = toy_recipe_config(warmup_updates=4, learning_rate=8.0, final_rate=0.25)
+    assert learning_rate(config, 0, 0.0) == 2.0  # a quarter of the warm-up
+    assert learning_rate(config, 3, 0.0) == 8.0
+    assert learning_rate(config, 100, 0.5) == pytest.approx(5.0)  # half way from 8 to 2
+    assert learning_rate(config, 100, 1.0) == pytest.approx(2.0)
+    assert learning_rate(config, 100, 3.0) == pytest.approx(2.0)
+    assert learning_rate(toy_recipe_config(warmup_updates=0, learning_rate=8.0), 0, 0.0) == 8.0
+
+
+def toy_recipe_config(**values: Any) -> Any:
+    return training.TrainingConfig(max_updates=1, **values)
+
+
+def test_run_says_what_it_does_and_logs_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LOG_EVERY", 10)
+    content = toy_content(tmp_path)
+    del content["data"]["valid"]
+    with Path(content["data"]["train"][0]).open("a") as file:
+        file.write("red\t \n")
+    listener = Listener()
+    translator = train(content, out=tmp_path / "run", device="cpu", reporter=listener)
+    assert listener.notes[:2] == [
+        "left out 1 training pairs with a blank side",
+        "no validation file: held out 19 of the training pairs (seed 1)",
+    ]
+    parameters = sum(each.numel() for each in translator.model.parameters())
+    assert listener.notes[2] == (
+        f"180 training and 19 validation pairs, 10 source and 10 target tokens, {parameters:,} parameters, on cpu"
+    )
+    assert listener.updates == list(range(1, 25))
+    assert listener.finished == 1
+    entries = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [entry["update"] for entry in entries] == [8, 10, 16, 20, 24]
+    assert {"loss", "learning_rate", "epoch", "tokens_per_second", "seconds"} < entries[1].keys()
+    assert {"validation_loss", "validation_bleu", "best", "seconds"} < entries[0].keys()
+
+
+@pytest.mark.parametrize("stop_at", [1, 8, 13, 23], ids=lambda n: f"after{n}")
+def test_stopped_run_goes_on_to_the_same_end(toy_run: Path, tmp_path: Path, stop_at: int) -> None:
+    """Case 20: model, moments, schedule, random state and place in the data, bit by bit."""
+    recipe = RunFolder(toy_run).recipe()
+    with pytest.raises(Interrupted, match=f"stopped at update {stop_at}, saved in .*run") as caught:
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Listener(stop_at))
+    assert (caught.value.signal, caught.value.run, caught.value.update) == (2, tmp_path / "run", stop_at)
+    torch.manual_seed(999)  # another process begins elsewhere
+    listener = Listener()
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=listener)
+    assert listener.updates == list(range(stop_at + 1, 25))
+    assert f"going on at update {stop_at}" in listener.notes
+    assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
+
+
+@pytest.mark.parametrize("part", ["model", "optimizer", "random", "place", "order"])
+def test_every_part_of_the_state_matters(
+    toy_run: Path, tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case 20, the other way round: leave one part out and the end is another."""
+    recipe = RunFolder(toy_run).recipe()
+    with pytest.raises(Interrupted):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Listener(13))
+    load = RunFolder.load_resume
+
+    def partly(self: RunFolder, model: TranslationModel, optimizer: torch.optim.Optimizer) -> Any:
+        fresh = {name: value.clone() for name, value in model.state_dict().items()}
+        progress = load(self, model, optimizer)
+        if part == "model":
+            model.load_state_dict(fresh)
+        elif part == "optimizer":
+            optimizer.state.clear()
+        elif part == "random":
+            torch.manual_seed(999)
+        elif part == "place":
+            progress.batch -= 1
+        else:
+            progress.epoch += 1
+        return progress
+
+    monkeypatch.setattr(RunFolder, "load_resume", partly)
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert (
+        fingerprint(tmp_path / "run")["last/model.safetensors"]
+        != fingerprint(toy_run)["last/model.safetensors"]
+    )
+
+
+def test_epochs_count_the_whole_run(tmp_path: Path) -> None:
+    recipe = toy_recipe(tmp_path / "data", max_updates=None, max_epochs=2)
+    train(recipe, out=tmp_path / "whole", device="cpu", reporter=Reporter())
+    with pytest.raises(Interrupted):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Listener(3))
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+    state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
+    assert state["epoch"] + bool(state["batch"]) == 2
+
+
+def test_reached_limit_is_said_and_a_later_one_is_trained_to(toy_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    recipe, before, listener = RunFolder(run).recipe(), fingerprint(run), Listener()
+    train(recipe, out=run, resume=True, device="cpu", reporter=listener)
+    assert listener.notes[-1] == "nothing to do: the run has reached its limit at update 24"
+    assert listener.updates == []
+    assert fingerprint(run) == before
+
+    listener = Listener()
+    train(recipe.changed({"training.max_updates": 29}), out=run, resume=True, device="cpu", reporter=listener)
+    assert listener.updates == [25, 26, 27, 28, 29]  # 29 in all, not 29 more
+    assert RunFolder(run).update_of(run / "last") == 29  # what came last is judged and saved
+    assert RunFolder(run).recipe().training.max_updates == 29
+
+
+def test_run_stopped_before_its_first_save_begins_again(toy_run: Path, tmp_path: Path) -> None:
+    recipe = RunFolder(toy_run).recipe()
+    RunFolder(tmp_path / "run").create(recipe)
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
+
+
+def test_second_interrupt_leaves_at_once_with_what_was_saved(toy_run: Path, tmp_path: Path) -> None:
+    recipe = RunFolder(toy_run).recipe()
+    listener = Listener(13, signals=(signal.SIGTERM, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=listener)
+    assert listener.finished == 1
+    assert json.loads((tmp_path / "run" / "resume" / "state.json").read_text())["update"] == 8
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
+
+
+@pytest.mark.parametrize("folder", ["resume", "best", "last"])
+def test_second_interrupt_inside_a_save_loses_nothing(
+    toy_run: Path, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = RunFolder(toy_run).recipe()
+    rename, saves = Path.rename, itertools.count()
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self.name == f".{folder}.new" and next(saves) == 1:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert ModelFolder.load(tmp_path / "run").training["update"] >= 8
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
+
+
+def test_stopped_while_validating(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, translate = RunFolder(toy_run).recipe(), training.Translator.translate
+
+    def stopped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return translate(self, *args, **kwargs)
+
+    monkeypatch.setattr(training.Translator, "translate", stopped)
+    with pytest.raises(Interrupted, match="stopped at update 8") as caught:
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert caught.value.signal == signal.SIGTERM
+    monkeypatch.undo()
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
+
+
+def test_stopped_while_reading_data_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    recipe = toy_recipe(tmp_path / "data")
+    monkeypatch.setattr(training, "load_data", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert not (tmp_path / "run").exists()
+
+
+def test_saves_by_time_between_validations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(training, "SAVE_SHARE", 1e9)
+    saved: list[int] = []
+    save = RunFolder.save_resume
+
+    def counted(self: RunFolder, model: ModelFolder, optimizer: Any, progress: Any) -> None:
+        saved.append(progress.update)
+        save(self, model, optimizer, progress)
+
+    monkeypatch.setattr(RunFolder, "save_resume", counted)
+    train(toy_recipe(tmp_path, max_updates=5), out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert saved == [1, 2, 3, 4, 5]
+
+
+def test_full_disk_is_one_line_and_keeps_what_was_saved(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, save, saves = RunFolder(toy_run).recipe(), folders.save_file, itertools.count()
+
+    def full(tensors: Any, path: Path) -> None:
+        if next(saves) >= 5:  # the first validation writes 4: model and optimiser, best, last
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(tensors, path)
+
+    monkeypatch.setattr(folders, "save_file", full)
+    with pytest.raises(
+        FolderError, match=r"resume cannot be saved: No space left on device; what was saved"
+    ) as e:
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert "\n" not in str(e.value)
+    assert json.loads((tmp_path / "run" / "resume" / "state.json").read_text())["update"] == 8
+    monkeypatch.undo()
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
+
+
+def test_loss_that_is_no_number_stops_and_says_what_helps(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss, calls = TranslationModel.loss, itertools.count(1)
+
+    def diverging(self: TranslationModel, batch: Any, **options: Any) -> Any:
+        found = loss(self, batch, **options)
+        bad = self.training and next(calls) in (3, 14)
+        return found._replace(cross_entropy=found.cross_entropy * math.nan) if bad else found
+
+    monkeypatch.setattr(TranslationModel, "loss", diverging)
+    recipe = RunFolder(toy_run).recipe()
+    with pytest.raises(
+        TrainingError, match=r"loss of update 3 is nan .*; train again with a lower training.lea"
+    ):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    with pytest.raises(
+        TrainingError, match=r"loss of update 11 is nan .*; go on from the last save with --resume"
+    ):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+
+
+def test_validation_loss_that_is_no_number_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.Trainer, "_validation_loss", lambda _: math.inf)
+    with pytest.raises(TrainingError, match=r"the validation loss after update 8 is inf; train again with"):
+        train(toy_recipe(tmp_path), out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert os.listdir(tmp_path / "run") == ["recipe.toml"]
+
+
+def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(tmp_path)
+    with pytest.raises(FolderError, match=r"none holds no run to continue"):
+        train(recipe, out=tmp_path / "none", resume=True, reporter=Reporter())
+    with pytest.raises(FolderError, match=r"holds a run already"):
+        train(recipe, out=toy_run, reporter=Reporter())
+    with pytest.raises(Interrupted):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Listener(2))
+    write_pairs(tmp_path / "train.tsv", 101)
+    with pytest.raises(FolderError, match=r"run was training on 199 pairs but the data now has 101; put the"):
+        train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+
+
+def test_data_of_which_nothing_is_left_is_the_inputs_fault(tmp_path: Path) -> None:
+    recipe = toy_recipe(tmp_path).changed({"data.max_length": 1})
+    with pytest.raises(CorpusError, match="no sentence pairs left"):
+        train(recipe, out=tmp_path / "run", reporter=Reporter())
+    assert not (tmp_path / "run").exists()
