@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headlights import attend, scores
 from headlights.attention import PreparedKey, Score
-from headlights.translation.decoders import Mix, QueryOrder, RecurrentDecoder, RecurrentState
+from headlights.translation.decoders import Focus, Mix, QueryOrder, RecurrentDecoder, RecurrentState
 from headlights.translation.encoders import Cell, Memory
 from tests.attention.oracle import close
 from tests.translation.oracle import Distance, decode
@@ -111,6 +111,16 @@ def test_every_parameter_gets_a_gradient(cell: Cell, mix: Mix, query: QueryOrder
         assert parameter.grad.abs().max() > 0, name
     assert decoder.embedding.weight.grad is not None
     assert (decoder.embedding.weight.grad[0] == 0).all()  # padding
+
+
+def test_weights_carry_gradients() -> None:
+    decoder = make()
+    weights = decoder(target_ids(), remember(11), need_weights=True).weights
+    torch.autograd.backward(weights.square().sum())
+    assert isinstance(decoder.focus, Focus)
+    for parameter in decoder.focus.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.abs().max() > 0
 
 
 @depths
