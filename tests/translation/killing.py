@@ -1,7 +1,8 @@
 """Kills trainings at chosen moments and goes on with what is left; run as a program by test_killed.py.
 
-Every training runs in a fork of this process, which has loaded torch once. `-k` counts calls to the file system
-on the run folder: the k-th never happens, because the process kills itself instead. `-s` is a time in seconds.
+Every training runs in a fork of this process, which has loaded torch once. "k0.5" is half way through the
+calls to the file system on the run folder: that call never happens, because the process kills itself instead.
+"s0.5" is half a second after the start.
 """
 
 import json
@@ -29,7 +30,7 @@ def main(folder: Path, moments: list[str]) -> None:
     torch.set_num_threads(1)
     recipe = load_recipe(folder / "toy.toml")
     training.SAVE_EVERY, training.SAVE_SHARE = 0.0, 1e9  # save at every update
-    os.fsync = lambda _: None  # what the machine survives is not the question here, and disks are slow
+    setattr(os, "fsync", lambda _: None)  # noqa: B010 - what the machine survives is not the question here, and disks are slow
     whole = folder / "whole"
     _forked(lambda: _train(recipe, whole, count_into=folder / "calls"))
     calls = int((folder / "calls").read_text())
@@ -44,7 +45,7 @@ def _one(recipe: Recipe, folder: Path, moment: str, calls: int) -> dict[str, Any
     if kind == "k":
         status = _forked(lambda: _train(recipe, run, kill_at=1 + round(number * (calls - 1))))
     else:
-        status = _forked(lambda: (signal.setitimer(signal.ITIMER_REAL, number), _train(recipe, run)))
+        status = _forked(lambda: _train(recipe, run, kill_after=number))
     result: dict[str, Any] = {"moment": moment, "killed": os.WIFSIGNALED(status)}
     if run.exists():
         output, errors = folder / "output", folder / "errors"
@@ -58,9 +59,16 @@ def _one(recipe: Recipe, folder: Path, moment: str, calls: int) -> dict[str, Any
 
 
 def _train(
-    recipe: Recipe, run: Path, *, resume: bool = False, kill_at: int = 0, count_into: Path | None = None
+    recipe: Recipe,
+    run: Path,
+    *,
+    resume: bool = False,
+    kill_at: int = 0,
+    kill_after: float = 0.0,
+    count_into: Path | None = None,
 ) -> None:
     count = 0
+    signal.setitimer(signal.ITIMER_REAL, kill_after)  # at 0 never; the alarm ends a process like a kill
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal count

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from headlights.translation.recipe import (
     Recipe,
@@ -97,14 +98,22 @@ def test_a_new_limit_replaces_the_old_ones(limit: dict[str, Any]) -> None:
             {"trainig": {"max_updates": 3}, "training": None},
             "mine: unknown key trainig; did you mean training?",
         ),
-        ({"training": None}, "mine: training is missing"),
-        ({"model": {"layers": 0}}, "mine: model.layers: Input should be greater than or equal to 1, got 0"),
-        ({"model": {"cell": "rnn"}}, "mine: model.cell: Input should be 'gru' or 'lstm', got 'rnn'"),
-        ({"model": {"dropout": 1.0}}, "mine: model.dropout: Input should be less than 1, got 1.0"),
-        ({"model": 3}, "mine: model: Input should be a valid dictionary or instance of ModelConfig, got 3"),
+        (
+            {"training": None},
+            "mine: training is missing; set at least one of its limits, for example training.max_minutes = 20",
+        ),
+        (
+            {"tokenizer": {"vocab_size": 258}},
+            "mine: tokenizer: vocab_size must be at least 259 with kind 'bpe', for the bytes and the special "
+            "tokens, got 258; a few thousand is usual",
+        ),
+        ({"model": {"layers": 0}}, "mine: model.layers: input should be greater than or equal to 1, got 0"),
+        ({"model": {"cell": "rnn"}}, "mine: model.cell: input should be 'gru' or 'lstm', got 'rnn'"),
+        ({"model": {"dropout": 1.0}}, "mine: model.dropout: input should be less than 1, got 1.0"),
+        ({"model": 3}, "mine: model: input should be a valid dictionary or instance of ModelConfig, got 3"),
         (
             {"training": {"max_minutes": float("inf")}},
-            "mine: training.max_minutes: Input should be a finite number, got inf",
+            "mine: training.max_minutes: input should be a finite number, got inf",
         ),
         (
             {"training": {}},
@@ -149,6 +158,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     broken, binary = tmp_path / "broken.toml", tmp_path / "binary.toml"
     broken.write_text("[model\nlayers = 2", encoding="utf-8")
     binary.write_bytes(b"\xff\xfe")
-    for path in (broken, binary, tmp_path):
+    for path in (broken, binary):
         with pytest.raises(RecipeError, match=f"^{re.escape(str(path))}: cannot be read as TOML: .+$"):
             load_recipe(path)
+    with pytest.raises(RecipeError, match=r"cannot be read: Is a directory"):
+        load_recipe(tmp_path)
+    with pytest.raises(RecipeError, match=r"cannot be read as TOML: embedded null byte"):
+        load_recipe("a\0b")
+
+
+def test_word_vocabulary_may_be_small() -> None:
+    assert check(tokenizer={"kind": "word", "vocab_size": 8}).tokenizer.vocab_size == 8
+
+
+def test_checking_draws_no_random_numbers() -> None:
+    state = torch.get_rng_state()
+    check(model={"score": "bilinear"})
+    assert torch.equal(torch.get_rng_state(), state)

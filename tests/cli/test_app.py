@@ -1,0 +1,182 @@
+"""The command as a whole: help, mistakes on the command line, closed pipes, missing packages, and bugs."""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import headlights.cli
+from headlights import __version__
+from headlights.cli import app, info
+from tests.cli.conftest import Command
+
+
+def program(*arguments: str | Path, before: str = "") -> list[str]:
+    """A command line that runs the command in a process of its own, perhaps after some code."""
+    if before:
+        code = f"{before}; from headlights.cli import main; main()"
+        return [sys.executable, "-c", code, *map(str, arguments)]
+    return [sys.executable, "-m", "headlights", *map(str, arguments)]
+
+
+def test_help_and_version_are_printed(headlights: Command) -> None:
+    help_text = headlights("--help")
+    assert help_text.status == 0
+    for command in ("demo", "train", "translate", "evaluate", "view", "info"):
+        assert f"\n  {command}" in help_text.output
+        assert headlights(command, "-h").output.startswith(f"Usage: headlights {command} ")
+    assert headlights() == help_text
+    assert headlights("--version") == (0, f"headlights {__version__}\n", "")
+
+
+def test_python_m_headlights_needs_neither_torch_nor_long_for_help() -> None:
+    before = "import sys; sys.modules['torch'] = None"
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(program("--help", before=before), capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+    assert "Usage: headlights" in done.stdout
+    assert min(times) < 0.7 * (3 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # other work goes on beside
+    done = subprocess.run(program("--version"), capture_output=True, text=True, check=True)
+    assert done.stdout == f"headlights {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'?; see: headlights --help"),
+        (
+            ["train", "--sorce", "a"],
+            "No such option: --sorce (Possible options: --set, --source, --valid-source); "
+            "see: headlights train --help",
+        ),
+        (["translate"], "Missing argument 'MODEL'; see: headlights translate --help"),
+        (["translate", "m", "--beam", "0"], "Invalid value for '--beam': "),
+        (["train", "--updates", "many"], "Invalid value for '--updates': "),
+        (["info", "extra"], "Got unexpected extra argument"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(
+    headlights: Command, arguments: list[str], expected: str
+) -> None:
+    assert headlights(*arguments).error.startswith(expected)
+
+
+def test_bug_keeps_its_traceback(headlights: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ValueError("a shape that no user gave")
+
+    monkeypatch.setattr(platform, "python_version", broken)
+    with pytest.raises(ValueError, match="a shape that no user gave"):
+        headlights("info")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(13, "Permission denied", "/some/file"), "/some/file: Permission denied"),
+        (ModuleNotFoundError("no module x", name="x"), "no module x; pip install 'headlights[all]'"),
+        (ImportError("needs y: pip install 'headlights[view]'"), "needs y: pip install 'headlights[view]'"),
+    ],
+    ids=["system", "module", "extra"],
+)
+def test_errors_of_the_system_are_one_line(
+    headlights: Command, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str
+) -> None:
+    def refused() -> None:
+        raise error
+
+    monkeypatch.setattr(platform, "python_version", refused)
+    assert headlights("info").error == expected
+
+
+def test_errors_that_only_look_like_the_systems_are_bugs(
+    headlights: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (OSError("no number"), ImportError("circular", name="headlights.cli")):
+
+        def broken(error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(platform, "python_version", broken)
+        with pytest.raises(type(error)):
+            headlights("info")
+
+
+def test_interrupted_before_anything_was_done(headlights: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(platform, "python_version", interrupted)
+    assert headlights("info") == (130, "", "headlights: interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+def test_full_disk_behind_standard_output_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(program("--help"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "headlights: standard output: No space left on device\n"
+
+
+def test_closed_pipe_is_silent() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(program("--help"), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", headlights.cli.NEEDED)
+def test_missing_package_names_the_extra(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as end:
+        headlights.cli.main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        f"headlights: the command needs {package}: pip install 'headlights[translate]'\n"
+    )
+
+
+def test_without_any_extra_the_command_says_what_to_install() -> None:
+    hide = f"import sys; sys.modules.update(dict.fromkeys({headlights.cli.NEEDED!r}))"
+    done = subprocess.run(program("demo", before=hide), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("headlights: the command needs typer, rich, ")
+    assert done.stderr.endswith(": pip install 'headlights[translate]'\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_name_that_the_command_needs_is_in_the_extra() -> None:
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8").replace("-", "_")
+    for package in headlights.cli.NEEDED:
+        assert f'"{package}>=' in declared
+
+
+def test_info_prints_what_a_bug_report_needs(headlights: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "PACKAGES", ("tokenizers", "no-such-package"))
+    status, output, errors = headlights("info")
+    assert (status, errors) == (0, "")
+    lines = output.splitlines()
+    assert lines[0].startswith(f"headlights {__version__}, Python 3.")
+    assert lines[1].startswith("torch 2.")
+    assert lines[-1] == "no-such-package not installed"
+
+
+def test_commands_stand_in_the_order_of_the_readme() -> None:
+    assert [each.name for each in app.app.registered_commands] == [
+        "demo",
+        "train",
+        "translate",
+        "evaluate",
+        "view",
+        "info",
+    ]

@@ -1,0 +1,197 @@
+"""`headlights translate`: as many lines out as in, in order, whatever is in them and wherever they go."""
+
+import io
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headlights.translation.translator import Translator
+from tests.cli.conftest import Command
+from tests.cli.test_app import program
+
+CPU = ("--device", "cpu")
+ODD = (
+    "",
+    "   \t ",
+    "\u00a0",
+    "red\u2028cat",
+    "red\u0085cat\x0bdog\x0cruns\x1cold\x1d",
+    "old\rdog",
+    "🙂 👩‍👩‍👧 \u200b",
+    "<pad> </s> <unk>",
+    "a\0b",
+    "\u202eright to left\u202c",
+    "x" * 5000,
+)
+
+
+def test_thousand_odd_lines_stay_in_order(headlights: Command, model: Path, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    words = ("red", "old", "cat", "dog", "runs", "eats", "unheard")
+    lines = [" ".join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(1000)]
+    for place, odd in zip(draw.sample(range(1000), 5 * len(ODD)), ODD * 5, strict=True):
+        lines[place] = odd
+    lines[500] = " ".join(draw.choices(words, k=2000))
+    (tmp_path / "text").write_bytes("\n".join(lines).encode())  # the last line has no end
+    status, output, errors = headlights("translate", model, tmp_path / "text", "--beam", "1", *CPU)
+    assert (status, errors) == (0, "")
+    assert output.endswith("\n")
+    found = output.removesuffix("\n").split("\n")
+    assert len(found) == 1000
+    blank = [not line.strip("\u200b\ufeff \t\u00a0") for line in lines]
+    assert all(found[place] == "" for place in range(1000) if blank[place])
+    translator = Translator.load(model, device="cpu")
+    for place in draw.sample(range(1000), 30):
+        if len(lines[place]) < 1000:
+            assert found[place] == translator.translate([lines[place]], beam=1)[0].text
+
+
+def test_alignment_stands_behind_a_tab(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red cat\n\n")
+    status, output, _ = headlights("translate", model, tmp_path / "text", "--alignment", *CPU)
+    (line, blank) = output.removesuffix("\n").split("\n")
+    text, links = line.split("\t")
+    assert status == 0
+    assert len(links.split()) == len(text.split())
+    assert all(int(link.split("-")[0]) in (0, 1) for link in links.split())
+    assert blank == "\t"
+
+
+def test_ends_of_lines_that_a_model_invents_are_blanks(
+    headlights: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headlights.translation.translator import Translation
+
+    monkeypatch.setattr(
+        Translator, "translate", lambda _, lines, **__: [Translation("a\nb\rc\td")] * len(lines)
+    )
+    (tmp_path / "text").write_text("red\n")
+    assert headlights("translate", model, tmp_path / "text", *CPU).output == "a b c\td\n"
+    assert headlights("translate", model, tmp_path / "text", "--alignment", *CPU).output == "a b c d\t\n"
+
+
+def test_standard_input_is_read_and_output_is_utf_8_in_any_locale(model: Path) -> None:
+    done = subprocess.run(
+        program("translate", model, *CPU),
+        input="red cat\n\nperché\n".encode(),
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(done.stdout.decode("utf-8").split("\n")) == 4
+
+
+def test_lines_of_a_terminal_are_answered_one_by_one(
+    headlights: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    translate = Translator.translate
+
+    def counted(self: Translator, lines: list[str], **options: int) -> object:
+        sizes.append(len(lines))
+        return translate(self, lines, **options)  # type: ignore[arg-type]
+
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(Translator, "translate", counted)
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"red cat\nold dog\n")))
+    assert len(headlights("translate", model, *CPU).output.splitlines()) == 2
+    assert sizes == [1, 1]
+
+
+def test_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red cat\n" * 5000)
+    command = program("translate", model, tmp_path / "text", "--beam", "1", *CPU)
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" | head -1', "-", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_output_file_is_whole_with_the_mode_of_any_new_file(
+    headlights: Command, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("red cat\nold dog\n")
+    before = os.umask(0o027)
+    try:
+        result = headlights("translate", model, tmp_path / "text", "-o", tmp_path / "out", *CPU)
+    finally:
+        os.umask(before)
+    assert result == (0, "", "")
+    assert len((tmp_path / "out").read_text().splitlines()) == 2
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+    assert headlights("translate", model, tmp_path / "text", "-o", "/dev/null", *CPU).status == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_broken_line_is_named_and_the_old_output_stays(
+    headlights: Command, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_bytes(b"red\n" * 2500 + b"r\xff\n")
+    (tmp_path / "out").write_text("old\n")
+    error = headlights(
+        "translate", model, tmp_path / "text", "-o", tmp_path / "out", "--beam", "1", *CPU
+    ).error
+    assert (
+        error
+        == f"{tmp_path / 'text'}:2501: byte 2 of the line, 0xff, is not UTF-8; convert the file to UTF-8"
+    )
+    assert (tmp_path / "out").read_text() == "old\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+def test_full_disk_is_one_line(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red cat\n")
+    error = headlights("translate", model, tmp_path / "text", "-o", "/dev/full", *CPU).error
+    assert error == "/dev/full cannot be written: No space left on device"
+    assert Path("/dev/full").is_char_device()
+
+
+def test_place_that_cannot_be_written_is_refused_before_the_model_is_loaded(
+    headlights: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "no-model"
+    error = headlights("translate", missing, "-o", tmp_path / "none" / "out").error
+    assert error == f"--output {tmp_path}/none/out: there is no folder {tmp_path}/none; make it first"
+    assert headlights("translate", missing, "-o", tmp_path).error == (
+        f"--output {tmp_path}: is a folder; expected a file to write"
+    )
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert headlights("translate", missing, "-o", tmp_path / "out").error == (
+        f"--output {tmp_path}/out: may not be written; choose another place"
+    )
+
+
+def test_broken_input_and_model_are_named(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, reason in (("none", "No such file"), ("loop", "Too many levels"), (".", "Is a directory")):
+        error = headlights("translate", model, tmp_path / name, *CPU).error
+        assert error.startswith(f"{tmp_path / name}: cannot be read: {reason}")
+    assert headlights("translate", tmp_path / "none", *CPU).error == (
+        f"{tmp_path}/none does not exist; expected a model folder or the run folder of `headlights train`"
+    )
+    shutil.copytree(model / "best", tmp_path / "model")
+    for file in sorted((tmp_path / "model").iterdir()):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        assert headlights("translate", tmp_path / "model", *CPU).error.startswith(str(file))
+        file.write_bytes(whole)
+
+
+def test_empty_input_gives_empty_output(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"")
+    assert headlights("translate", model, tmp_path / "text", *CPU) == (0, "", "")

@@ -1,0 +1,114 @@
+"""`headlights view`: from a model or a file to the terminal, a page, a picture and a file of weights."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headlights import view
+from tests.cli.conftest import Command
+
+CPU = ("--device", "cpu")
+
+
+def test_sentence_is_drawn_and_written_in_every_form(
+    headlights: Command, model: Path, tmp_path: Path
+) -> None:
+    page, picture, weights = tmp_path / "a.html", tmp_path / "a.svg", tmp_path / "a.json"
+    outputs = ("--html", page, "--svg", picture, "--save", weights)
+    status, output, errors = headlights("view", model, "red cat", "--target", "rosso gatto", *outputs, *CPU)
+    assert (status, errors) == (0, "")
+    for word in (
+        "red",
+        "cat",
+        "rosso",
+        "gatto",
+        f"page: {page}",
+        f"picture: {picture}",
+        f"weights: {weights}",
+    ):
+        assert word in output
+    assert "\x1b" not in output
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert "<svg" in picture.read_text()
+    attention = view.load_attention(weights)
+    assert (attention.source, attention.target) == (("red", "cat"), ("rosso", "gatto"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json", "a.svg"]
+
+    again = headlights("view", weights)
+    assert again.status == 0
+    assert output.startswith(again.output.rstrip("\n"))
+    assert headlights("view", model, "red cat", *CPU).status == 0
+
+
+@pytest.mark.parametrize("shape", ["dense", "top"])
+def test_heads_of_a_file_are_averaged(headlights: Command, tmp_path: Path, shape: str) -> None:
+    file = {"format": "headlights-attention", "version": 1, "source": ["a", "b"], "target": ["c"]}
+    if shape == "dense":
+        file["weights"] = [[[[1.0, 0.0]], [[0.5, 0.5]]]]  # one layer of two heads
+    else:
+        file |= {"values": [[[[1.0, 0.0]], [[0.5, 0.5]]]], "indices": [[[[0, -1]], [[1, 0]]]]}
+    (tmp_path / "a.json").write_text(json.dumps(file))
+    assert headlights("view", tmp_path / "a.json", "--svg", tmp_path / "a.svg").status == 0
+    assert ">0.75<" in (tmp_path / "a.svg").read_text()  # (1 + 0.5) / 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "view needs a sentence to translate: headlights view MODEL 'A sentence.'"),
+        (["\u200b "], "view needs a sentence to translate: "),
+        (["red", "--target", " "], "--target is blank: expected a translation of the sentence"),
+        (["r\udcff"], "SENTENCE: is not UTF-8 at character 2; set the terminal to UTF-8"),
+        (["red", "--target", "\udcff"], "--target: is not UTF-8 at character 1"),
+        (["red", "--save", "a.txt"], "--save a.txt: expected a name that ends in .json, .npz, .safetensors"),
+        (["red", "--html", "none/a.html"], "--html none/a.html: there is no folder none; make it first"),
+        (["red", "--svg", "."], "--svg .: is a folder; expected a file to write"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(
+    headlights: Command, model: Path, arguments: list[str], expected: str
+) -> None:
+    assert headlights("view", model, *arguments, *CPU).error.startswith(expected)
+
+
+def test_broken_file_and_sentence_beside_a_file_are_refused(headlights: Command, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"format"')
+    assert headlights("view", path).error.startswith(f"{path}: expected JSON in UTF-8, got ")
+    assert headlights("view", path, "red").error == (
+        f"{path} is a file of weights: it takes no sentence; expected a model folder for that"
+    )
+    assert (
+        "expected a name that ends in .json, .npz, .safetensors" in headlights("view", Path(__file__)).error
+    )
+    assert headlights("view", tmp_path / "none", "red").error.startswith(f"{tmp_path}/none does not exist; ")
+
+
+def test_word_and_disk_that_take_no_weights_are_one_line(
+    headlights: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("view", model, "red cat", "--save", tmp_path / "a.npz", *CPU)
+    for error, expected in (
+        (OSError(28, "No space left on device"), "cannot be written: No space left on device"),
+        (ValueError("NPZ cannot hold it"), "NPZ cannot hold it"),
+    ):
+
+        def refuse(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(view, "save_attention", refuse)
+        result = headlights(*arguments)
+        assert result.status == 2
+        assert result.errors == f"headlights: --save {tmp_path}/a.npz: {expected}\n"
+
+
+def test_model_without_attention_has_nothing_to_view(
+    headlights: Command, recipe: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "plain"
+    options = ("--set", "model.score=none", "--updates", "2", *CPU)
+    assert headlights("train", "--recipe", recipe, "--out", out, *options).status == 0
+    assert headlights("view", out, "red cat", *CPU).error == (
+        f"{out} was trained without attention: there is nothing to view"
+    )
