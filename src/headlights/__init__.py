@@ -11,26 +11,43 @@ from typing import TYPE_CHECKING, Any
 from headlights._version import __version__
 
 if TYPE_CHECKING:
-    from headlights.attention import attend, masks, observations, scores
+    from headlights.attention import (
+        AssociativeMemory,
+        KeyValueCache,
+        MultiHeadAttention,
+        attend,
+        masks,
+        multi_head_attention,
+        observations,
+        scores,
+    )
     from headlights.translation.training import train
     from headlights.translation.translator import Translation, Translator
 
 _HOME = {
+    "AssociativeMemory": "headlights.attention",
+    "KeyValueCache": "headlights.attention",
+    "MultiHeadAttention": "headlights.attention",
     "Translation": "headlights.translation.translator",
     "Translator": "headlights.translation.translator",
     "attend": "headlights.attention",
     "masks": "headlights.attention",
+    "multi_head_attention": "headlights.attention",
     "observations": "headlights.attention",
     "scores": "headlights.attention",
     "train": "headlights.translation.training",
 }
 
 __all__ = [
+    "AssociativeMemory",
+    "KeyValueCache",
+    "MultiHeadAttention",
     "Translation",
     "Translator",
     "__version__",
     "attend",
     "masks",
+    "multi_head_attention",
     "observations",
     "scores",
     "train",

@@ -1,0 +1,156 @@
+"""Keys and values that were projected before, for decoding word by word."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class _Buffer:
+    """Storage that several caches may share; rows from `tip` on are free and belong to nobody."""
+
+    key: Tensor
+    value: Tensor
+    tip: int
+
+    @property
+    def capacity(self) -> int:
+        return self.key.shape[-2]
+
+
+class KeyValueCache:
+    """Stored keys and values, as a value: nothing that is done to it changes it.
+
+    `KeyValueCache()` is empty; `append` and `select` return new ones. Along one line of continuation the
+    rows are not copied at each step: with gradients off, a cache that holds the newest rows of its storage
+    lets its successor use the room behind them, and the storage doubles when it is full. All other
+    continuations copy once, so that two successors of one cache never meet.
+    """
+
+    __slots__ = ("_buffer", "_length")
+
+    def __init__(self) -> None:
+        self._buffer: _Buffer | None = None
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """Number of stored keys."""
+        return self._length
+
+    @property
+    def key(self) -> Tensor | None:
+        """The stored keys, shape (..., length, D); None before the first `append`."""
+        return None if self._buffer is None else self._buffer.key[..., : self._length, :]
+
+    @property
+    def value(self) -> Tensor | None:
+        """The stored values, shape (..., length, D_v); None before the first `append`."""
+        return None if self._buffer is None else self._buffer.value[..., : self._length, :]
+
+    def append(self, key: Tensor, value: Tensor) -> "KeyValueCache":
+        """Add rows behind those stored.
+
+        Args:
+            key: Float, shape (..., n, D); leading dimensions, width, type and device as stored.
+            value: Float, shape (..., n, D_v).
+
+        Returns:
+            A cache of `length` + n rows.
+
+        Raises:
+            ValueError: The rows do not fit each other or those stored.
+        """
+        _check_rows(self._buffer, key, value)
+        length = self._length + key.shape[-2]
+        buffer = self._buffer or _Buffer(key[..., :0, :], value[..., :0, :], 0)
+        old = slice(0, self._length)
+        if _tracks_gradients():
+            joined = (
+                torch.cat((buffer.key[..., old, :], key), -2),
+                torch.cat((buffer.value[..., old, :], value), -2),
+            )
+            return _made(_Buffer(*joined, length), length)
+        if not self._owns_room(buffer, length):
+            buffer = _moved(buffer, self._length, max(length, 2 * self._length))
+        new = slice(self._length, length)
+        buffer.key[..., new, :] = key
+        buffer.value[..., new, :] = value
+        buffer.tip = length
+        return _made(buffer, length)
+
+    def select(self, indices: Tensor) -> "KeyValueCache":
+        """Reorder, repeat or drop examples, as beam search does.
+
+        Args:
+            indices: Integer, shape (R,); positions along the first leading dimension.
+
+        Returns:
+            A cache with R examples and storage of its own.
+
+        Raises:
+            ValueError: There is no leading dimension to select from.
+        """
+        if self._buffer is None:
+            return self
+        if self._buffer.key.ndim < 3:
+            raise ValueError(
+                f"select: the stored keys have shape {tuple(self._buffer.key.shape)} and no leading "
+                "dimension; select works on (B, ..., M, D)"
+            )
+        # The free rows are taken along, so that the next append need not copy again.
+        key = self._buffer.key.index_select(0, indices)
+        return _made(_Buffer(key, self._buffer.value.index_select(0, indices), self._length), self._length)
+
+    def _owns_room(self, buffer: _Buffer, length: int) -> bool:
+        # Outside inference mode torch forbids writing to what was made inside.
+        writable = torch.is_inference_mode_enabled() or not buffer.key.is_inference()
+        return writable and buffer.tip == self._length and length <= buffer.capacity
+
+    def __repr__(self) -> str:
+        if self._buffer is None:
+            return "KeyValueCache(empty)"
+        return f"KeyValueCache(length={self._length}, key={tuple(self._buffer.key.shape[:-2])})"
+
+
+def _made(buffer: _Buffer, length: int) -> KeyValueCache:
+    cache = KeyValueCache()
+    cache._buffer, cache._length = buffer, length
+    return cache
+
+
+def _moved(buffer: _Buffer, length: int, capacity: int) -> _Buffer:
+    """Copy the first `length` rows into new storage."""
+    copies = []
+    for rows in (buffer.key, buffer.value):
+        copy = rows.new_empty(*rows.shape[:-2], capacity, rows.shape[-1])
+        copy[..., :length, :] = rows[..., :length, :]
+        copies.append(copy)
+    return _Buffer(copies[0], copies[1], length)
+
+
+def _tracks_gradients() -> bool:
+    # A compiler follows values more easily than writes into shared storage.
+    return torch.is_grad_enabled() or torch.compiler.is_compiling()
+
+
+def _check_rows(buffer: _Buffer | None, key: Tensor, value: Tensor) -> None:
+    if key.ndim < 2 or value.ndim < 2 or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            f"append: expected key (..., n, D) and value (..., n, D_v), "
+            f"got {tuple(key.shape)} and {tuple(value.shape)}"
+        )
+    if buffer is None:
+        return
+    for name, rows, stored in (("key", key, buffer.key), ("value", value, buffer.value)):
+        if rows.shape[:-2] != stored.shape[:-2] or rows.shape[-1] != stored.shape[-1]:
+            raise ValueError(
+                f"append: {name} of shape {tuple(rows.shape)} does not continue stored rows of shape "
+                f"{(*stored.shape[:-2], 'n', stored.shape[-1])}"
+            )
+        if rows.dtype != stored.dtype or rows.device != stored.device:
+            raise ValueError(
+                f"append: {name} is {rows.dtype} on {rows.device}, the stored rows are "
+                f"{stored.dtype} on {stored.device}"
+            )
