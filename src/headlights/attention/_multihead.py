@@ -75,9 +75,9 @@ class MultiHeadAttention(nn.Module):
 
     in_proj_weight: nn.Parameter | None
     in_proj_bias: nn.Parameter | None
-    q_proj_weight: nn.Parameter
-    k_proj_weight: nn.Parameter
-    v_proj_weight: nn.Parameter
+    q_proj_weight: nn.Parameter | None
+    k_proj_weight: nn.Parameter | None
+    v_proj_weight: nn.Parameter | None
     bias_k: nn.Parameter | None
     bias_v: nn.Parameter | None
 
@@ -139,7 +139,7 @@ class MultiHeadAttention(nn.Module):
             )
 
     def _make_parameters(self, bias: bool, add_bias_kv: bool, factory: dict[str, Any]) -> None:
-        """Register the parameters under torch's names and in its order, on which the random numbers depend."""
+        """Register the parameters under torch's names and in its order, which draws the random numbers."""
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         inputs = (self.query_dim, self.kdim, self.vdim)
         packed = len(set(inputs)) == 1
@@ -298,9 +298,12 @@ class MultiHeadAttention(nn.Module):
             Those of the query, key and value, shapes (H*D, E), (H_kv*D, E_k) and (H_kv*D_v, E_v), sharing
             memory with the parameters.
         """
-        if self.in_proj_weight is None:
-            return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        return cut(self.in_proj_weight, self._columns)
+        if self.in_proj_weight is not None:
+            return cut(self.in_proj_weight, self._columns)
+        assert self.q_proj_weight is not None
+        assert self.k_proj_weight is not None
+        assert self.v_proj_weight is not None
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
 
     def separate_biases(self) -> Triple | None:
         """Cut the bias of the three projections.
@@ -310,6 +313,27 @@ class MultiHeadAttention(nn.Module):
             `in_proj_bias`; None if there is none.
         """
         return None if self.in_proj_bias is None else cut(self.in_proj_bias, self._columns)
+
+    def merge_masks(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+    ) -> tuple[Tensor | None, int | None]:
+        """Join torch's two masks for self-attention, as torch's method of this name; `forward` needs it not.
+
+        Args:
+            attn_mask: (N, N) or (B*H, N, N), bool or float.
+            key_padding_mask: (B, N), of the same type.
+            query: Float, shape (B, N, E).
+
+        Returns:
+            The mask, and its kind: (B, N) and 1 for padding alone, (B, H, N, N) and 2 with an `attn_mask`,
+            None twice without any.
+        """
+        if attn_mask is None:
+            return key_padding_mask, None if key_padding_mask is None else 1
+        B, N, _ = query.shape
+        joined = attn_mask.view(B, -1, N, N) if attn_mask.ndim == 3 else attn_mask.view(1, 1, N, N)
+        joined = joined.expand(B, self.num_heads, N, N)
+        return joined if key_padding_mask is None else joined + key_padding_mask.view(B, 1, 1, N), 2
 
     def parameter_report(self) -> ParameterReport:
         """Count the parameters, part by part.
