@@ -14,8 +14,7 @@ from .oracle import PairScore, loops, scaled_dot
 def pair(*args: Any, **options: Any) -> tuple[nn.MultiheadAttention, MultiHeadAttention]:
     """Return torch's module and ours with the same parameters, none of them zero."""
     torchs = nn.MultiheadAttention(*args, **options)
-    for parameter in torchs.parameters():
-        nn.init.normal_(parameter, std=0.5)
+    _scramble(torchs)
     ours = MultiHeadAttention(*args, **options)
     ours.load_state_dict(torchs.state_dict(), strict=True)
     return torchs, ours
@@ -23,9 +22,14 @@ def pair(*args: Any, **options: Any) -> tuple[nn.MultiheadAttention, MultiHeadAt
 
 def scrambled(module: MultiHeadAttention) -> MultiHeadAttention:
     """Give every parameter random values, the biases and extra slots too."""
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5)
+    _scramble(module)
     return module
+
+
+def _scramble(module: nn.Module) -> None:
+    """Keep unit variance through the projections: saturated weights would amplify rounding without bound."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5 if parameter.ndim == 2 else 0.5)
 
 
 def arranged(batch_first_input: Tensor, module: Any, batched: bool = True) -> Tensor:

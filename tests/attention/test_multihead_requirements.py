@@ -348,6 +348,9 @@ def test_s83_general_sizes_and_refusals() -> None:
         )
     with pytest.raises(RuntimeError, match=r"2D attn_mask is \(3, 4\), but should be \(3, 5\)"):
         multi_head_attention(Q, K, V, Wq, Wk, Wv, Wo, attn_mask=drawn(3, 4), num_heads=3)
+    with pytest.warns(UserWarning, match="attn_mask: .* only 0 and 1") as caught:
+        multi_head_attention(Q, K, V, Wq, Wk, Wv, Wo, attn_mask=torch.ones(3, 5).double(), num_heads=3)
+    assert caught[0].filename == __file__
 
 
 def test_s88_one_module_serves_cross_and_self_attention() -> None:

@@ -144,7 +144,13 @@ def multi_head_attention(
         for x, weight, bias in ((Q, Wq, Bq), (K, Wk, Bk), (V, Wv, Bv))
     )
     mask = join_masks(
-        attn_mask=attn_mask, key_padding_mask=key_mask, is_causal=False, mask=None, sizes=sizes, extra=0
+        attn_mask=attn_mask,
+        key_padding_mask=key_mask,
+        is_causal=False,
+        mask=None,
+        sizes=sizes,
+        extra=0,
+        depth=2,
     )
     attended = attend_heads(q, k, v, mask=mask, need_weights=True)
     assert attended.weights is not None

@@ -260,6 +260,7 @@ class MultiHeadAttention(nn.Module):
             mask=mask,
             sizes=sizes,
             extra=(self.bias_k is not None) + self.add_zero_attn,
+            depth=4,  # nn.Module.__call__ has two frames
         )
         attended = attend_heads(
             q,

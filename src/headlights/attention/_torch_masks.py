@@ -20,6 +20,7 @@ def join_masks(
     mask: Mask | None,
     sizes: tuple[int, int, int, int],
     extra: int,
+    depth: int,
 ) -> Mask | None:
     """Hide what any of the masks hides, and add what any of them adds.
 
@@ -30,6 +31,7 @@ def join_masks(
         mask: Our own; a 3-D tensor in it is (B, N, M).
         sizes: B, H, N and M; M counts stored keys but not the extra slots.
         extra: Number of slots after the keys that no mask hides.
+        depth: Frames from here to the user's call, where warnings point.
 
     Returns:
         One mask over M + `extra` keys, or None if nothing is hidden or added.
@@ -40,10 +42,10 @@ def join_masks(
     if attn_mask is not None:
         if attn_mask.ndim == 3 and attn_mask.shape[0] == batch * heads:
             attn_mask = attn_mask.reshape(batch, heads, queries, keys)
-        parts.append(_from_torch("attn_mask", attn_mask, per_example=False))
+        parts.append(_from_torch("attn_mask", attn_mask, per_example=False, depth=depth))
     if key_padding_mask is not None:
         padding = key_padding_mask.reshape(batch, keys)
-        parts.append(_from_torch("key_padding_mask", padding, per_example=True))
+        parts.append(_from_torch("key_padding_mask", padding, per_example=True, depth=depth))
     if is_causal:
         parts.append(causal() if queries <= keys else causal(query_start=0))
     if mask is not None:
@@ -80,14 +82,14 @@ class OpenSlots(Mask):
         return F.pad(tensor.expand(*tensor.shape[:-1], keys), (0, self.extra), value=value)
 
 
-def _from_torch(name: str, tensor: Tensor, *, per_example: bool) -> Mask:
+def _from_torch(name: str, tensor: Tensor, *, per_example: bool, depth: int) -> Mask:
     if not tensor.dtype.is_floating_point:
         return Keep(~tensor, per_example)
     if _is_zero_one(tensor):
         warnings.warn(
             f"{name}: this float mask holds only 0 and 1, which hides nothing: it is added to the scores. "
             f"Pass a bool mask, True = hidden: {name}.bool() if 1 = hidden, {name} == 0 if 1 = visible",
-            stacklevel=6,  # over join_masks, forward and the two frames of Module.__call__
+            stacklevel=depth + 2,
         )
     return Bias(tensor, per_example)
 
