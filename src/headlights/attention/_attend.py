@@ -6,14 +6,18 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from headlights.attention._blocked import attend_blocked
+from headlights.attention._blocks import blocks_obstacle, blocks_pay
 from headlights.attention._fused import attend_fused, fused_obstacle
 from headlights.attention._mask_rules import Grid, Mask, check_mask
 from headlights.attention._observations import Observation
 from headlights.attention._reference import attend_reference
-from headlights.attention._scores import PreparedKey, Score, as_score
+from headlights.attention._rotary import Rotary
+from headlights.attention._score_base import PreparedKey, Score
+from headlights.attention._scores import as_score
 
-Path = Literal["auto", "fused", "reference"]
-PATHS = ("auto", "fused", "reference")
+Path = Literal["auto", "blocked", "fused", "reference"]
+PATHS = ("auto", "blocked", "fused", "reference")
 
 
 @overload
@@ -73,8 +77,10 @@ def attend(
             whenever above 0: pass 0 in evaluation. Default: 0.
         observe: What to keep of the weights (before dropout), one observation or a tuple of them. Default:
             nothing.
-        path: How to compute: "reference" (the formula), "fused" (torch's kernel) or "auto" (the fastest that
-            can do what is asked). All give the same answer. Default: "auto".
+        path: How to compute: "reference" (the formula), "blocked" (blocks of query rows, in little memory),
+            "fused" (torch's kernel) or "auto" (the fastest that can do what is asked). All give the same
+            answer. Second derivatives and forward mode need "reference". A callable as `score` is cut into
+            blocks only on request, because it must then score each pair on its own. Default: "auto".
 
     Returns:
         The context, shape (..., N, E_v); with `observe`, the pair of it and what was observed: a result for
@@ -97,12 +103,18 @@ def attend(
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout: expected a probability, 0 <= p < 1, got {dropout}")
     observations = _observations(observe)
-    chosen = choose_path(path, query, score=chosen_score, mask=mask, observed=observe is not None)
+    observed = observe is not None
+    chosen = choose_path(path, query, score=chosen_score, mask=mask, observed=observed, grid=grid)
     if chosen == "fused":
+        if isinstance(chosen_score, Rotary):
+            key = key if isinstance(key, PreparedKey) else chosen_score.prepare_key(key)
+            query = chosen_score.turn(query, key.start + grid.keys - grid.queries)
+            chosen_score = chosen_score.score
         raw = key.key if isinstance(key, PreparedKey) else key
         return attend_fused(query, raw, value, score=chosen_score, mask=mask, dropout=dropout, grid=grid)
     prepared = key if isinstance(key, PreparedKey) else chosen_score.prepare_key(key)
-    context, seen = attend_reference(
+    run = attend_blocked if chosen == "blocked" else attend_reference
+    context, seen = run(
         query,
         prepared,
         value,
@@ -118,9 +130,12 @@ def attend(
 
 
 def choose_path(
-    path: str, query: Tensor, *, score: Score, mask: Mask | None, observed: bool
-) -> Literal["fused", "reference"]:
+    path: str, query: Tensor, *, score: Score, mask: Mask | None, observed: bool, grid: Grid
+) -> Literal["blocked", "fused", "reference"]:
     """Pick the fastest path that can do all that is asked, from shapes and types and never from values.
+
+    That is the fused path where it can serve, unless a window hides most scores from all queries; blocks
+    for what is large; the reference for the rest, and wherever the call is traced instead of run.
 
     Args:
         path: What the caller asked for, "auto" or one path.
@@ -128,6 +143,7 @@ def choose_path(
         score: The score asked for.
         mask: The mask asked for, or None.
         observed: Whether observations are asked for.
+        grid: The sizes.
 
     Returns:
         The path to run.
@@ -139,12 +155,21 @@ def choose_path(
         return "reference"
     if path not in PATHS:
         raise ValueError(f"path: expected one of {', '.join(PATHS)}, got {path!r}")
+    if path == "blocked":
+        obstacle = blocks_obstacle(query)
+        if obstacle is not None:
+            raise ValueError(f"path: 'blocked' {obstacle}; use path='auto' or 'reference'")
+        return "blocked"
     obstacle = fused_obstacle(query, score=score, mask=mask, observed=observed)
-    if obstacle is None:
-        return "fused"
-    if path == "fused":
+    if path == "fused" and obstacle is not None:
         raise ValueError(f"path: 'fused' {obstacle}; use path='auto' or 'reference'")
-    return "reference"
+    if (
+        path == "auto"
+        and blocks_pay(score, mask, grid, fused=obstacle is None)
+        and blocks_obstacle(query) is None
+    ):
+        return "blocked"
+    return "fused" if obstacle is None else "reference"
 
 
 def _grid(query: Tensor, key: Tensor | PreparedKey, value: Tensor) -> Grid:

@@ -5,7 +5,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headlights.attention._mask_rules import Grid, Mask
-from headlights.attention._scores import Dot, ScaledDot, Score, check_width
+from headlights.attention._rotary import Rotary
+from headlights.attention._score_base import Score, check_width
+from headlights.attention._scores import Dot, ScaledDot
 
 
 def fused_obstacle(query: Tensor, *, score: Score, mask: Mask | None, observed: bool) -> str | None:
@@ -22,6 +24,8 @@ def fused_obstacle(query: Tensor, *, score: Score, mask: Mask | None, observed: 
     """
     if observed:
         return "cannot observe weights"
+    if type(score) is Rotary:
+        score = score.score
     # Subclasses may compute something else, so the exact type counts.
     if type(score) is Dot:
         if not isinstance(score.scale, float):

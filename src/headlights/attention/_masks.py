@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from headlights.attention._mask_explanation import Explanation
 from headlights.attention._mask_rules import Bias, Keep, Lengths, Mask, Segments, Window
 
-__all__ = ["Mask", "bias", "causal", "hide", "keep", "lengths", "segments", "window"]
+__all__ = ["Explanation", "Mask", "bias", "causal", "hide", "keep", "lengths", "segments", "window"]
 
 
 def keep(tensor: Tensor, *, per_example: bool = False) -> Mask:
@@ -45,7 +46,7 @@ def hide(tensor: Tensor, *, per_example: bool = False) -> Mask:
     Raises:
         TypeError: `tensor` is not a bool tensor.
     """
-    return Keep(~_bool_tensor("hide", tensor), per_example)
+    return Keep(~_bool_tensor("hide", tensor), per_example, "hide")
 
 
 def lengths(lengths: Tensor | Sequence[int] | int) -> Mask:

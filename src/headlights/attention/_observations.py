@@ -5,11 +5,14 @@ need memory for all N*M of them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from headlights.attention._collectors import Chosen, Collector, PerRow, Pieces, Sum, Whole
 
 __all__ = [
     "Collector",
@@ -17,40 +20,36 @@ __all__ = [
     "MeanWeights",
     "Observation",
     "PerRow",
+    "Pieces",
+    "Received",
+    "Rows",
+    "Sum",
     "Top",
     "TopWeights",
     "Weights",
 ]
 
 
-class Collector(ABC):
-    """Takes one call's weights block by block; made by `Observation.start`, used once."""
-
-    @abstractmethod
-    def update(self, rows: slice, weights: Tensor) -> None:
-        """Take the next block of query rows; blocks arrive in order and cover all rows once.
-
-        Args:
-            rows: Which of the N query rows these are.
-            weights: Float, shape (..., n, M), before dropout; rows sum to 1, or to 0 where no key is visible.
-                Attached to the graph only if the observation is differentiable. Not to be changed or kept
-                without a copy.
-        """
-
-    @abstractmethod
-    def result(self) -> Any:
-        """Return what was observed: a tensor or a named tuple of tensors."""
-
-
 class Observation(ABC):
     """Base of all observations: a description of what to keep, reusable and without state.
 
-    A subclass defines `start`, which returns a fresh `Collector` for one call; `PerRow` is a collector for
-    whatever is computed from each query row alone.
+    A subclass defines `start`, which returns a fresh `Collector` for one call: `PerRow` for whatever is
+    computed from each query row alone, `Sum` for what adds up over the rows, or a collector of your own. One
+    of your own that is differentiable is given all rows at once on every path, and so costs N*M of memory.
 
     Args:
         differentiable: Keep what is observed attached to the graph, for losses on it such as guided
             alignment. Default: results are detached.
+
+    Example:
+        >>> import torch
+        >>> from headlights import attend, observations
+        >>> class Largest(observations.Observation):
+        ...     def start(self, shape):
+        ...         return observations.PerRow(lambda weights: weights.amax(-1), row_dim=-1)
+        >>> _, largest = attend(torch.zeros(3, 2), torch.ones(4, 2), torch.ones(4, 2), observe=Largest())
+        >>> largest.tolist()
+        [0.25, 0.25, 0.25]
     """
 
     def __init__(self, *, differentiable: bool = False) -> None:
@@ -74,26 +73,6 @@ class Observation(ABC):
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in vars(self).items())})"
 
 
-class PerRow(Collector):
-    """Applies a function to each block and joins the results along the query rows.
-
-    Args:
-        function: Maps weights (..., n, M) to a tensor with n at `row_dim`.
-        row_dim: Where the query rows stand in what `function` returns, counted from the end.
-    """
-
-    def __init__(self, function: Callable[[Tensor], Tensor], row_dim: int = -2) -> None:
-        self._function = function
-        self._row_dim = row_dim
-        self._blocks: list[Tensor] = []
-
-    def update(self, rows: slice, weights: Tensor) -> None:  # noqa: ARG002
-        self._blocks.append(self._function(weights))
-
-    def result(self) -> Any:
-        return self._blocks[0] if len(self._blocks) == 1 else torch.cat(self._blocks, self._row_dim)
-
-
 class Weights(Observation):
     """All weights, shape (..., N, M), each in 0..1; float32 for half-precision inputs.
 
@@ -101,8 +80,8 @@ class Weights(Observation):
         differentiable: Keep them attached to the graph. Default: detached.
     """
 
-    def start(self, shape: tuple[int, ...]) -> Collector:  # noqa: ARG002
-        return PerRow(lambda weights: weights)
+    def start(self, shape: tuple[int, ...]) -> Collector:
+        return Whole(lambda weights: weights, shape[-2])
 
 
 class MeanWeights(Observation):
@@ -117,7 +96,7 @@ class MeanWeights(Observation):
             raise ValueError(
                 f"MeanWeights: weights of shape {shape} have no head dimension; observe Weights()"
             )
-        return PerRow(lambda weights: weights.mean(-3))
+        return Whole(lambda weights: weights.mean(-3), shape[-2])
 
 
 class Entropy(Observation):
@@ -163,24 +142,48 @@ class TopWeights(Observation):
         self.k = k
 
     def start(self, shape: tuple[int, ...]) -> Collector:  # noqa: ARG002
-        return _TopCollector(self.k)
+        return PerRow(self._top)
 
-
-class _TopCollector(Collector):
-    def __init__(self, k: int) -> None:
-        self._k = k
-        self._blocks: list[Top] = []
-
-    def update(self, rows: slice, weights: Tensor) -> None:  # noqa: ARG002
-        values, indices = weights.topk(min(self._k, weights.shape[-1]), dim=-1)
+    def _top(self, weights: Tensor) -> Top:
+        values, indices = weights.topk(min(self.k, weights.shape[-1]), dim=-1)
         indices = indices.masked_fill(values == 0, -1)
-        missing = (0, self._k - values.shape[-1])
-        pad = torch.nn.functional.pad
-        self._blocks.append(Top(pad(values, missing), pad(indices, missing, value=-1)))
+        missing = (0, self.k - values.shape[-1])
+        return Top(F.pad(values, missing), F.pad(indices, missing, value=-1))
 
-    def result(self) -> Top:
-        values, indices = zip(*self._blocks, strict=True)
-        return Top(torch.cat(values, -2), torch.cat(indices, -2))
+
+class Received(Observation):
+    """How much each key receives: its weights summed over the queries, shape (..., M), 0..N each.
+
+    Args:
+        differentiable: Keep it attached to the graph. Default: detached.
+    """
+
+    def start(self, shape: tuple[int, ...]) -> Collector:  # noqa: ARG002
+        return Sum(lambda weights: weights.sum(-2))
+
+
+class Rows(Observation):
+    """All weights of some queries, shape (..., R, M), in the order asked for.
+
+    Args:
+        indices: Positions of R queries, 0-based, in any order; one may come twice.
+        differentiable: Keep them attached to the graph. Default: detached.
+
+    Raises:
+        ValueError: An index is negative, or N or more; the latter is seen when a call is observed.
+    """
+
+    def __init__(self, indices: Sequence[int] | Tensor, *, differentiable: bool = False) -> None:
+        super().__init__(differentiable=differentiable)
+        listed = indices.tolist() if isinstance(indices, Tensor) else indices
+        self.indices = tuple(int(index) for index in listed)
+        if min(self.indices, default=0) < 0:
+            raise ValueError(f"Rows: expected indices of 0 or more, got {min(self.indices)}")
+
+    def start(self, shape: tuple[int, ...]) -> Collector:
+        if max(self.indices, default=-1) >= shape[-2]:
+            raise ValueError(f"Rows: there are {shape[-2]} queries and no index {max(self.indices)}")
+        return Chosen(self.indices)
 
 
 def _entropy(weights: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._observations import Observation
-from headlights.attention._scores import PreparedKey, Score, full_precision
+from headlights.attention._score_base import PreparedKey, Score, full_precision
 
 
 def attend_reference(
@@ -46,7 +46,7 @@ def attend_reference(
         weights = F.dropout(weights, dropout)
     with full_precision(value.device.type):
         context = weights @ value.to(weights.dtype)  # (..., N, E_v)
-    return context.to(_result_dtype(value)), seen
+    return context.to(result_dtype(value)), seen
 
 
 def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, finite: bool) -> Tensor:
@@ -77,7 +77,7 @@ def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, fini
     return weights.masked_fill(dead, 0)
 
 
-def _result_dtype(value: Tensor) -> torch.dtype:
+def result_dtype(value: Tensor) -> torch.dtype:
     """Return the type that torch's kernel would give: autocast turns float32 into half precision."""
     device_type = value.device.type
     if value.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
