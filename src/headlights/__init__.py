@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from headlights.translation.training import train
     from headlights.translation.translator import Translation, Translator
+    from headlights.watch import observe
 
 _HOME = {
     "AssociativeMemory": "headlights.attention",
@@ -34,6 +35,7 @@ _HOME = {
     "masks": "headlights.attention",
     "multi_head_attention": "headlights.attention",
     "observations": "headlights.attention",
+    "observe": "headlights.watch",
     "scores": "headlights.attention",
     "train": "headlights.translation.training",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "masks",
     "multi_head_attention",
     "observations",
+    "observe",
     "scores",
     "train",
     "view",
