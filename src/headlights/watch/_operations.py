@@ -155,7 +155,9 @@ def _hide_or_add(tensor: Tensor, M: int) -> Mask:
 
 
 def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+    # Tensors of no elements: `torch.broadcast_shapes` takes seconds to import sympy at its first call.
+    empty = torch.broadcast_tensors(*(torch.empty(*shape, 0) for shape in shapes))
+    return tuple(empty[0].shape[:-1])
 
 
 _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
