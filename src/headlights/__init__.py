@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from headlights.translation.training import train
     from headlights.translation.translator import Translation, Translator
-    from headlights.watch import observe
+    from headlights.watch import observe, replace_attention
 
 _HOME = {
     "AssociativeMemory": "headlights.attention",
@@ -36,6 +36,7 @@ _HOME = {
     "multi_head_attention": "headlights.attention",
     "observations": "headlights.attention",
     "observe": "headlights.watch",
+    "replace_attention": "headlights.watch",
     "scores": "headlights.attention",
     "train": "headlights.translation.training",
 }
@@ -52,6 +53,7 @@ __all__ = [
     "multi_head_attention",
     "observations",
     "observe",
+    "replace_attention",
     "scores",
     "train",
     "view",

@@ -17,10 +17,13 @@ from tests.watch.oracle import Calls, EagerAttention, SdpaAttention, SilentAtten
 WEIGHTS = observations.Weights()
 
 
-def _left_behind() -> tuple[int, int, int, int]:
-    hooks = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-    always = torch_module._global_forward_hooks_always_called
-    return (*map(len, hooks), len(always), _len_torch_function_stack())
+def _left_behind() -> list[int]:
+    hooks: list[dict[int, Any]] = [
+        torch_module._global_forward_pre_hooks,
+        torch_module._global_forward_hooks,
+        torch_module._global_forward_hooks_always_called,
+    ]
+    return [*map(len, hooks), _len_torch_function_stack()]
 
 
 @pytest.fixture(autouse=True)
@@ -289,7 +292,7 @@ def test_compiled_models_are_refused_by_name(stack: Stack) -> None:
     with pytest.raises(ValueError, match=r"'layers.0' is compiled, .* as it was before torch.compile$"):
         observe(stack, WEIGHTS)
     with pytest.raises(ValueError, match=r"'' is compiled, .* before torch.compile \(its _orig_mod\)"):
-        observe(torch.compile(SdpaAttention(), backend="eager"), WEIGHTS)
+        observe(torch.compile(SdpaAttention(), backend="eager"), WEIGHTS)  # type: ignore[arg-type]
 
 
 def test_record_says_what_there_is(stack: Stack, x: Tensor) -> None:

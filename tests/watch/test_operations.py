@@ -150,10 +150,14 @@ def test_no_block_holds_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_weights, "BLOCK_WEIGHTS", 2 * 3 * 5 * 2)
     sizes: list[int] = []
 
+    def keep(weights: Tensor) -> Tensor:
+        sizes.append(weights.numel())
+        return weights.sum(-1)
+
     class Sizes(observations.Observation):
         def start(self, shape: tuple[int, ...]) -> observations.Collector:
             assert shape == (2, 3, 7, 5)
-            return observations.PerRow(lambda weights: sizes.append(weights.numel()) or weights.sum(-1), -1)
+            return observations.PerRow(keep, row_dim=-1)
 
     query, key, value = _inputs(2, 3, N=7)
     with observe(SDPA, Sizes()) as record:

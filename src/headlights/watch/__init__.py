@@ -6,5 +6,6 @@
 
 from headlights.watch._observe import observe
 from headlights.watch._record import Record
+from headlights.watch._replace import replace_attention
 
-__all__ = ["Record", "observe"]
+__all__ = ["Record", "observe", "replace_attention"]

@@ -74,7 +74,7 @@ def _read_attend(
     return Attention(query, prepared, chosen, mask, leading)
 
 
-def _read_scaled_dot_product(  # noqa: PLR0917 (torch's signature)
+def _read_scaled_dot_product(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -156,7 +156,8 @@ def _hide_or_add(tensor: Tensor, M: int) -> Mask:
 
 def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     # Tensors of no elements: `torch.broadcast_shapes` takes seconds to import sympy at its first call.
-    empty = torch.broadcast_tensors(*(torch.empty(*shape, 0) for shape in shapes))
+    empties = [torch.empty(*shape, 0) for shape in shapes]
+    empty = torch.broadcast_tensors(*empties)  # type: ignore[no-untyped-call]
     return tuple(empty[0].shape[:-1])
 
 

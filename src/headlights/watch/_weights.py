@@ -38,7 +38,7 @@ def observe_attention(call: Attention, observations: tuple[Observation, ...]) ->
         # Not called as a module: hooks on the score belong to the model's own call.
         scores = call.score.forward(query, call.prepared, start=first + rows.start)
         visible, bias = call.mask.evaluate(grid, rows.start, rows.stop) if call.mask else (None, None)
-        return softmax(scores, visible, bias)
+        return softmax(scores, visible, bias, finite=call.score.finite)
 
     # A callable of the user's may look at all queries together, say to add a matrix of biases.
     whole = isinstance(call.score, Function)
