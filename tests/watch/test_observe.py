@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import module as torch_module
-from torch.overrides import _len_torch_function_stack  # type: ignore[attr-defined]
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+)
 
 from headlights import masks, observations, observe
 from tests.watch.oracle import Calls, EagerAttention, SdpaAttention, SilentAttention, Stack, close
@@ -23,7 +26,8 @@ def _left_behind() -> list[int]:
         torch_module._global_forward_hooks,
         torch_module._global_forward_hooks_always_called,
     ]
-    return [*map(len, hooks), _len_torch_function_stack()]
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return [*map(len, hooks), len(modes)]
 
 
 @pytest.fixture(autouse=True)
@@ -393,6 +397,23 @@ def test_nested_watchers_both_record_and_see_only_the_model(stack: Stack, x: Ten
             stack(x)
         stack(x)
     assert [len(outer["layers.0"]), len(inner["layers.0"])] == [2, 1]
+
+
+def test_enclosing_modes_see_the_model_alone(stack: Stack, x: Tensor) -> None:
+    class Sees(TorchFunctionMode):
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Sees() as plain:
+        stack(x)
+    with Sees() as around, observe(stack, (WEIGHTS, observations.TopWeights(2))):
+        stack(x)
+    assert len(plain.seen) > 10
+    assert around.seen == plain.seen
 
 
 def test_other_threads_are_neither_recorded_nor_disturbed(x: Tensor) -> None:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from headlights import MultiHeadAttention, attend, masks, observations, observe, scores
+from headlights.attention import PreparedKey, Score
+from headlights.watch import _weights
 from tests.watch.oracle import Calls, close, loop_weights, needs_watchable_attend
 
 pytestmark = needs_watchable_attend
@@ -64,6 +66,28 @@ def test_every_score(name: str) -> None:
         assert close(recorded, weights.detach())
         assert recorded[1].eq(0).all()
         assert entropy.shape == (2, 3, 3)
+
+
+class Distance(Score):
+    """Minus the distance between the positions of query and key."""
+
+    def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:
+        first = prepared.start + prepared.length - query.shape[-2] if start is None else start
+        queries = first + torch.arange(query.shape[-2], dtype=torch.float64)
+        keys = prepared.start + torch.arange(prepared.length, dtype=torch.float64)
+        return -(queries[:, None] - keys).abs().expand(*query.shape[:-1], -1)
+
+
+@pytest.mark.parametrize("name", ["positions", "callable"])
+def test_blocks_of_rows_know_their_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_weights, "BLOCK_WEIGHTS", 10)  # one row of 2 * 5 weights
+    query, key, value = _inputs(2)
+    score = Distance() if name == "positions" else _with_bias
+    for keys in (key, PreparedKey(key, start=7)) if isinstance(score, Score) else (key,):
+        _, weights = attend(query, keys, value, score=score, observe=WEIGHTS)
+        with observe(ATTEND, WEIGHTS) as record:
+            ATTEND(query, keys, value, score=score)
+        assert close(record[""][0], weights)
 
 
 def test_prepared_keys_are_taken_as_they_are() -> None:

@@ -175,5 +175,5 @@ def _is_attention(module: nn.Module) -> bool:
 @contextmanager
 def _beside_the_model() -> Iterator[None]:
     """Compute without gradients and out of sight of enclosing watchers and other torch function modes."""
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction(), torch.no_grad():
         yield
