@@ -162,9 +162,9 @@ def test_verb_groups(verb: str, agreement: Agreement, mood: Mood, expected: str)
 
 def test_moods_follow_verb_and_subject() -> None:
     eat, have = BOOK.verbs["eat"], BOOK.verbs["have"]
-    assert moods(have, "present", acting=True, negatable=True) == ("plain", "not")
-    assert moods(eat, "past", acting=True, negatable=True) == ("plain", "not")
-    assert moods(eat, "present", acting=False, negatable=False) == ("plain", "always")
+    assert moods(have, "present", acting=True, negatable=True) == ("plain", "plain", "not")
+    assert moods(eat, "past", acting=True, negatable=True) == ("plain", "plain", "not")
+    assert moods(eat, "present", acting=False, negatable=False) == ("plain", "plain", "always")
     assert set(moods(eat, "present", acting=True, negatable=True)) >= {"can", "must", "want", "never"}
 
 

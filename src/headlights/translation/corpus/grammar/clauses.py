@@ -128,7 +128,8 @@ def _complements(choices: Choices, scene: Scene, verb: Verb) -> tuple[Phrase, li
         allowed: Sequence[Determiner] = ("the", "a", "this", "my", "number", "lot")
         if verb.key == "have":
             allowed = _COUNTED
-        choices.combinations.add(("object", verb.key, noun.key))
+        if scene.sense is None:
+            choices.combinations.add(("object", verb.key, noun.key))
         head = noun_phrase(choices, noun, allowed)
         rest = head.phrase if scene.places else with_relative(choices, head, last=True)
     if scene.places and (not scene.optional or choices.happens(0.15 + choices.richness * 0.7)):
@@ -173,7 +174,8 @@ def _being(choices: Choices, scene: Scene, noun: Noun, tense: Tense, *, question
 
 def qualities(subject: NounPhrase) -> list[Adjective]:
     """Return the adjectives that can still be said of it."""
-    return [each for each in subject.noun.adjectives if each != subject.adjective]
+    said = subject.adjective
+    return [each for each in subject.noun.adjectives if not said or each.allows(said)]
 
 
 def quality(

@@ -11,6 +11,8 @@ from headlights.translation.corpus.grammar.agreement import Gender
 
 # Those who want, can and must, and are told by what they do: who sings.
 LIVING = frozenset({"anyone", "person", "animal"})
+# Adjectives of which a thing has only one.
+_CONTRARY = ({"big", "small"}, {"new", "old"}, {"red", "black"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,10 @@ class Adjective:
     def agree(self, gender: Gender, plural: bool) -> str:
         """Return the Italian form for a noun of this gender and number."""
         return self.italian[2 * plural + (gender == "f")]
+
+    def allows(self, other: "Adjective") -> bool:
+        """Whether the same thing can be this and the other."""
+        return self != other and {self.english, other.english} not in _CONTRARY
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from headlights.translation.corpus.grammar.agreement import Article, Gender
 from headlights.translation.corpus.grammar.lexicon import Adjective, Noun, lexicon
 from headlights.translation.corpus.grammar.phrases import Phrase, Target, Word
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Determiner = Literal["the", "a", "this", "my", "every", "number", "lot"]
 
 _NUMBERS = (("two", "due"), ("three", "tre"))
@@ -62,7 +62,7 @@ class Choices:
         """Return True with this chance, 0..1."""
         return self.rng.random() < chance
 
-    def pick(self, options: Sequence[T], name: Callable[[T], str]) -> T:
+    def pick(self, options: Sequence[_T], name: Callable[[_T], str]) -> _T:
         """Return of three random options the one told least so far, so that no word stays rare."""
         chosen = min(self.rng.choices(options, k=3), key=lambda each: self.told[name(each)])
         self.chosen.append(name(chosen))
@@ -74,9 +74,7 @@ def determine(choices: Choices, noun: Noun, allowed: Sequence[Determiner]) -> tu
     determiner: Determiner = allowed[0]
     if choices.happens(0.4) or not _fits(noun, determiner):
         determiner = choices.rng.choice([each for each in allowed if _fits(noun, each)] or ["the"])
-    if not noun.english[0]:
-        return determiner, True
-    if determiner in ("number", "lot"):
+    if not noun.english[0] or determiner in ("number", "lot"):
         return determiner, True
     several = determiner in ("the", "this", "my") and bool(noun.italian[1])
     rare = 3 * choices.told[_number_name(noun, True)] < 2 * choices.told[_number_name(noun, False)]

@@ -1,6 +1,5 @@
 """Phrases in two languages at once: words, who translates whom, and how both become text."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -53,15 +52,6 @@ def say(english: str, italian: str) -> Phrase:
     forms = italian.split()
     partners = source if len(source) == len(forms) else source[:1] * len(forms)
     return Phrase(source, [Target(form, (partner,)) for form, partner in zip(forms, partners, strict=True)])
-
-
-def chain(phrases: Iterable[Phrase]) -> Phrase:
-    """Return the phrases one after another."""
-    whole = Phrase()
-    for phrase in phrases:
-        whole.source += phrase.source
-        whole.target += phrase.target
-    return whole
 
 
 def realise(phrase: Phrase) -> Pair:

@@ -57,7 +57,7 @@ def moods(verb: Verb, tense: Tense, *, acting: bool, negatable: bool) -> tuple[M
         negatable: Whether the subject goes with a negated verb.
 
     Returns:
-        One or more moods.
+        One or more moods, the plain one twice because it is the most usual.
     """
     frequent = tense == "present" and bool(verb.infinitive)
     fit: list[Mood] = ["plain", "plain"]
