@@ -340,3 +340,22 @@ def test_cache_comes_last_and_goes_with_observations_and_unbatched_input() -> No
     again = module(x[:1], x[:1], x[:1], key_padding_mask=padding, cache=result[3])
     assert again[1].shape == (1, 6)
     assert bool((again[1][:, 4:] == 0).all())
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_rotary_positions_count_real_keys_only_and_go_on_in_a_cache(zero: bool) -> None:
+    module = made(12, 3, score=scores.Rotary(scores.ScaledDot()), add_zero_attn=zero)
+    x = drawn(2, 7, 12)
+    whole, weights = module(x, x, x, is_causal=True, average_attn_weights=False)
+    with torch.no_grad():
+        _, _, cache = module(x[:, :4], x[:, :4], x[:, :4], is_causal=True, cache=KeyValueCache())
+        output, _, _ = module(x[:, 4:], x[:, 4:], x[:, 4:], is_causal=True, cache=cache)
+    assert close(output, whole[:, 4:])
+    module.add_zero_attn = False
+    plain = module(x, x, x, is_causal=True, average_attn_weights=False)[1]
+    assert close(weights[..., :7] / weights[..., :7].sum(-1, keepdim=True), plain)
+
+
+def test_a_learned_slot_has_no_position() -> None:
+    with pytest.raises(ValueError, match="add_bias_kv: a learned slot has no position, which Rotary needs"):
+        MultiHeadAttention(12, 3, add_bias_kv=True, score=scores.Rotary(scores.ScaledDot()))

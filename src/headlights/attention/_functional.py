@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 from headlights.attention._attend import attend
 from headlights.attention._input_checks import check_mask_kinds, check_mask_shapes
-from headlights.attention._mask_rules import Mask
+from headlights.attention._mask_base import Mask
 from headlights.attention._observations import MeanWeights, Observation, Weights
 from headlights.attention._projections import merge_heads, split_heads
-from headlights.attention._scores import Score
+from headlights.attention._score_base import PreparedKey, Score
 from headlights.attention._torch_masks import join_masks
 
 
@@ -32,7 +32,7 @@ class Attended(NamedTuple):
 
 def attend_heads(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PreparedKey,
     value: Tensor,
     *,
     score: Score | Callable[[Tensor, Tensor], Tensor] | None = None,
@@ -46,7 +46,7 @@ def attend_heads(
 
     Args:
         query: Float, shape (B, H, N, D).
-        key: Float, shape (B, H, M, D).
+        key: Float, shape (B, H, M, D), or prepared by `score`.
         value: Float, shape (B, H, M, D_v).
         score: As in `attend`.
         mask: As in `attend`.

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from headlights.attention._cache import KeyValueCache
 from headlights.attention._functional import attend_heads
 from headlights.attention._input_checks import check_inputs, check_mask_kinds, check_mask_shapes
-from headlights.attention._mask_rules import Mask
+from headlights.attention._mask_base import Mask
 from headlights.attention._observations import Observation
 from headlights.attention._parameter_report import ParameterReport
 from headlights.attention._projections import (
@@ -23,7 +24,9 @@ from headlights.attention._projections import (
     repeat_heads,
     split_heads,
 )
-from headlights.attention._scores import Score, as_score
+from headlights.attention._rotary import Rotary
+from headlights.attention._score_base import PreparedKey, Score
+from headlights.attention._scores import as_score
 from headlights.attention._torch_masks import join_masks
 
 
@@ -59,7 +62,8 @@ class MultiHeadAttention(nn.Module):
         score: As in `attend`; gets (B, H, N, D), its parameters serve all heads. Default: `ScaledDot()`.
 
     Raises:
-        ValueError: A size is not above 0, or `num_kv_heads` does not divide `num_heads`.
+        ValueError: A size is not above 0, `num_kv_heads` does not divide `num_heads`, or `add_bias_kv` meets
+            a score of positions, of which a slot has none.
         AssertionError: `embed_dim` is not divisible by `num_heads` and `head_dim` is not given.
         TypeError: `score` is not a score.
 
@@ -124,6 +128,8 @@ class MultiHeadAttention(nn.Module):
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self._check_sizes()
         self.score = None if score is None else as_score(score)
+        if add_bias_kv and isinstance(score, Rotary):
+            raise ValueError("add_bias_kv: a learned slot has no position, which Rotary needs; leave one out")
         self._make_parameters(bias, add_bias_kv, {"device": device, "dtype": dtype})
         self._reset_parameters()
 
@@ -262,10 +268,11 @@ class MultiHeadAttention(nn.Module):
             extra=(self.bias_k is not None) + self.add_zero_attn,
             depth=4,  # nn.Module.__call__ has two frames
         )
+        v = append_slots(v, self.bias_v, self.add_zero_attn)
         attended = attend_heads(
             q,
-            repeat_heads(append_slots(k, self.bias_k, self.add_zero_attn), self.num_heads),
-            repeat_heads(append_slots(v, self.bias_v, self.add_zero_attn), self.num_heads),
+            self._prepare_key(k),
+            repeat_heads(v, self.num_heads),
             score=self.score,
             mask=joined,
             dropout=self.dropout if self.training else 0.0,
@@ -291,6 +298,14 @@ class MultiHeadAttention(nn.Module):
             split_heads(k, groups, batch_first=self.batch_first),
             split_heads(v, groups, batch_first=self.batch_first),
         )
+
+    def _prepare_key(self, key: Tensor) -> Tensor | PreparedKey:
+        slotted = repeat_heads(append_slots(key, self.bias_k, self.add_zero_attn), self.num_heads)
+        extra = slotted.shape[2] - key.shape[2]
+        if self.score is None or not extra:
+            return slotted
+        # The last query stands at the last key, which is not the last slot.
+        return replace(self.score.prepare_key(slotted), start=-extra)
 
     def separate_weights(self) -> Triple:
         """Cut the matrix of all three projections, unless there are three already.

@@ -8,7 +8,9 @@ import warnings
 from torch import Tensor
 from torch.nn import functional as F
 
-from headlights.attention._mask_rules import And, Bias, Block, Grid, Keep, Mask, Not, Or, check_mask
+from headlights.attention._mask_base import And, Mask, Not, Or, check_mask
+from headlights.attention._mask_rules import Bias, Keep
+from headlights.attention._mask_shapes import Block, Grid
 from headlights.attention._masks import _is_zero_one, causal
 
 
