@@ -150,9 +150,9 @@ class TranslationModel(nn.Module):
         Args:
             batch: Sentence pairs.
             label_smoothing: Share of the target probability that is spread over the vocabulary, in [0, 1).
-            coverage: Weight of a penalty, for each source token the square of 1 minus all the attention it gets,
-                so that no word is left out and none looked at for all others (Xu et al. 2015,
-                arXiv:1502.03044, 4.2.1; their λ).
+            coverage: Weight of a penalty on each source token, the square of 1 minus all the attention it
+                gets: no word is left out, none is looked at for all others (Xu et al. 2015, arXiv:1502.03044,
+                4.2.1; their λ).
             chunk: Tokens projected at a time; without gradient, no more logits than theirs exist at once.
 
         Returns:
