@@ -9,6 +9,8 @@ PAGE = ROOT / "docs" / "requirements.md"
 ROW = re.compile(r"^\| ([ST]\d+) \|.*\|([^|]*)\|$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 DOCUMENT = re.compile(r"`(docs/[\w-]+\.md)`")
+NUMBER = re.compile(r"_(s|trap)(\d+)(?=_|$)")
+LETTERS = {"s": "S", "trap": "T"}
 PLANNED = re.compile(r"planned(: [^`]+)?")
 
 
@@ -60,10 +62,10 @@ def test_what_the_rows_name_exists() -> None:
 
 def test_every_test_that_bears_a_number_is_named_in_its_row() -> None:
     numbered = {
-        (f"S{number}", path.relative_to(ROOT).as_posix(), function)
+        (f"{LETTERS[kind]}{number}", path.relative_to(ROOT).as_posix(), function)
         for path in (ROOT / "tests").rglob("test_*.py")
         for function in functions(path)
-        for number in re.findall(r"_s(\d+)(?=_|$)", function)
+        for kind, number in NUMBER.findall(function)
     }
     assert len(numbered) > 0
     assert sorted(numbered - cited()) == []
