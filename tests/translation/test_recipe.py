@@ -100,7 +100,8 @@ def test_a_new_limit_replaces_the_old_ones(limit: dict[str, Any]) -> None:
         ),
         (
             {"training": None},
-            "mine: training is missing; set at least one of its limits, for example training.max_minutes = 20",
+            "mine: training is missing; set at least one of its limits, for example "
+            "training.max_minutes = 20",
         ),
         (
             {"tokenizer": {"vocab_size": 258}},
