@@ -3,7 +3,7 @@
     python benchmarks/recurrent_training.py --updates 10 --rounds 3 --threads 2
 
 The textbook loop: sentences batched in shuffled order, keys projected and tanh(query + key) materialised at
-every step, logits of every padded position at every step. Ours: `headlights.translation`, as the command does
+every step, logits of every padded position at every step. Ours: `headlights.translation`, as `train` does it.
 The two take turns; printed are median target tokens per second (padding not counted) and the ratio.
 """
 
