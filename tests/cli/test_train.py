@@ -179,7 +179,7 @@ def test_folder_and_unreadable_file_as_pairs_are_named(
             "recipe: model.layers: input should be greater than or equal to 1, got 0",
         ),
         (["--minutes", "nan"], "recipe: training.max_minutes: input should be"),
-        (["--set", "model.score=dot"], "recipe: score 'dot' compares vectors of one width: "),
+        (["--set", "model.score=dot"], "recipe: model: score 'dot' compares vectors of one width, "),
         (
             ["--set", "tokenizer.vocab_size=99"],
             "recipe: tokenizer: vocab_size must be at least 259 with kind 'bpe'",

@@ -278,8 +278,11 @@ def _build(folder: Path, shape: object, source: Tokenizer, target: Tokenizer) ->
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["model", *map(str, first["loc"])])
+        if first["type"] == "value_error":  # widths that do not go together, in our own words
+            message = first["msg"].removeprefix("Value error, ")
+            raise FolderError(f"{config}: no such model can be built: {message}") from None
         raise FolderError(f"{config}: {place}: {first['msg']}, got {first['input']!r}; {_AGAIN}") from None
-    except (ValueError, RuntimeError) as error:  # widths that do not go together, or no memory for them
+    except RuntimeError as error:  # no memory for it
         raise FolderError(f"{config}: no such model can be built: {error}") from None
     load_parameters(model, folder / "model.safetensors")
     return model
