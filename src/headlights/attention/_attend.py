@@ -13,7 +13,7 @@ from headlights.attention._mask_rules import Grid, Mask, check_mask
 from headlights.attention._observations import Observation
 from headlights.attention._reference import attend_reference
 from headlights.attention._rotary import Rotary
-from headlights.attention._score_base import PreparedKey, Score
+from headlights.attention._score_base import PreparedKey, Score, autocast_dtype
 from headlights.attention._scores import as_score
 
 Path = Literal["auto", "blocked", "fused", "reference"]
@@ -163,11 +163,9 @@ def choose_path(
     obstacle = fused_obstacle(query, score=score, mask=mask, observed=observed)
     if path == "fused" and obstacle is not None:
         raise ValueError(f"path: 'fused' {obstacle}; use path='auto' or 'reference'")
-    if (
-        path == "auto"
-        and blocks_pay(score, mask, grid, fused=obstacle is None)
-        and blocks_obstacle(query) is None
-    ):
+    # Sizes may be symbols where a call is traced, so that is asked first.
+    eager = path == "auto" and blocks_obstacle(query) is None
+    if eager and blocks_pay(score, mask, grid, fused=obstacle is None):
         return "blocked"
     return "fused" if obstacle is None else "reference"
 
@@ -179,7 +177,7 @@ def _grid(query: Tensor, key: Tensor | PreparedKey, value: Tensor) -> Grid:
         shapes = f"{tuple(query.shape)}, {tuple(keys.shape)} and {tuple(value.shape)}"
         raise ValueError(f"query, key, value: expected (..., N, E), (..., M, E), (..., M, E_v), got {shapes}")
     mixed = isinstance(key, Tensor) and not query.dtype == keys.dtype == value.dtype
-    if mixed and not torch.is_autocast_enabled(query.device.type):  # autocast brings them to one type
+    if mixed and autocast_dtype(query.device.type) is None:  # autocast brings them to one type
         types = f"{query.dtype}, {keys.dtype} and {value.dtype}"
         raise TypeError(f"query, key, value: expected one floating type, got {types}")
     if keys.shape[-2] != value.shape[-2]:

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from headlights.attention._captures import Outside
 from headlights.attention._mask_rules import Mask
 from headlights.attention._mask_shapes import Grid
-from headlights.attention._score_base import PreparedKey, Score
+from headlights.attention._score_base import PreparedKey, Score, autocast_dtype
 from headlights.attention._scores import Function, is_own
 
 BLOCK_ELEMENTS = 2**21
@@ -24,26 +24,28 @@ FEWEST_ROWS, MOST_ROWS = 16, 512
 
 FEWEST_PAIRS = 2**16
 """With fewer pairs of a query and a key, one product costs less than the loop over blocks."""
-MANY_SCORES = 2**21
+MANY_SCORES = 2**23
 """From here on, scores no longer fit the caches and blocks beat the whole."""
 
 
-def block_rows(grid: Grid, mask: Mask | None) -> int:
+def block_rows(grid: Grid, mask: Mask | None, pair_width: int) -> int:
     """Choose how many query rows make a block, from sizes alone.
 
-    As many as keep its scores, for all leading dimensions, within `BLOCK_ELEMENTS`. A window of w keys
-    lets n rows see n + w keys, so that n beyond w would compute more hidden scores than visible ones.
+    As many as keep what its scores take, for all leading dimensions, within `BLOCK_ELEMENTS`. A window of w
+    keys lets n rows see n + w keys, so that n beyond w would compute more hidden scores than visible ones.
 
     Args:
         grid: The sizes of the whole, none of them 0.
         mask: The mask, or None.
+        pair_width: How many numbers the score holds for each pair of a query and a key.
 
     Returns:
         The number of rows, at least 1 and at most N.
     """
     middle = grid.queries // 2
-    span = grid.keys if mask is None else max(len(mask.key_range(grid, middle, middle + 1)), 1)
-    rows = BLOCK_ELEMENTS // (math.prod(grid.leading) * min(2 * span, grid.keys))
+    seen = slice(0, grid.keys) if mask is None else mask.key_range(grid, middle, middle + 1)
+    span = max(seen.stop - seen.start, 1)
+    rows = BLOCK_ELEMENTS // (math.prod(grid.leading) * min(2 * span, grid.keys) * pair_width)
     most = MOST_ROWS if 2 * span > grid.keys else min(MOST_ROWS, span)
     return min(max(min(rows, most), FEWEST_ROWS), grid.queries)
 
@@ -64,7 +66,8 @@ def blocks_pay(score: Score, mask: Mask | None, grid: Grid, *, fused: bool) -> b
     if queries < 2 * FEWEST_ROWS or queries * keys < FEWEST_PAIRS or isinstance(score, Function):
         return False
     middle = queries // 2
-    if mask is not None and 4 * len(mask.key_range(grid, middle, middle + 1)) < keys:
+    seen = slice(0, keys) if mask is None else mask.key_range(grid, middle, middle + 1)
+    if 4 * (seen.stop - seen.start) <= keys:
         return True
     return not fused and queries * keys * math.prod(leading) >= MANY_SCORES
 
@@ -136,11 +139,10 @@ class BlockPlan:
         self.mask, self.grid, self.dropout = mask, grid, dropout
         self.is_biased = mask is not None and mask.bias_dtype is not None
         self._score, self._fresh = score, is_own(score)
-        self._rows = block_rows(grid, mask)
+        self._rows = block_rows(grid, mask, score.pair_width)
         self._seed = int(torch.randint(2**62, ())) if dropout else 0
         self._query_start = prepared.start + grid.keys - grid.queries
-        device = grid.device.type
-        self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self._autocast = autocast_dtype(grid.device.type)
         self.field_names = [f.name for f in fields(prepared) if isinstance(getattr(prepared, f.name), Tensor)]
         self._template = self._replaced(prepared, [field.detach() for field in self.fields_of(prepared)])
         self.outside = Outside(score, None)
@@ -171,19 +173,20 @@ class BlockPlan:
         grid, mask = self.grid, self.mask
         for start in range(0, grid.queries, self._rows):
             stop = min(start + self._rows, grid.queries)
-            keys, visible = range(grid.keys), None
+            keys, visible = slice(0, grid.keys), None
             if mask is not None:
                 keys = mask.key_range(grid, start, stop)
-                visible = mask.evaluate_part(grid, start, stop, keys).visible if keys else None
+                some = keys.start < keys.stop
+                visible = mask.evaluate_part(grid, start, stop, keys).visible if some else None
             if visible is not None:
                 seen = visible.reshape(-1, visible.shape[-1]).any(0).nonzero().flatten().tolist()
                 if not seen:
-                    keys, visible = range(0), None
+                    keys, visible = slice(0, 0), None
                 elif visible.shape[-1] > 1:
-                    keys = range(keys.start + seen[0], keys.start + seen[-1] + 1)
+                    keys = slice(keys.start + seen[0], keys.start + seen[-1] + 1)
                     visible = visible[..., seen[0] : seen[-1] + 1]
                 visible = None if visible is None or visible.all() else visible
-            yield Part(slice(start, stop), slice(keys.start, keys.stop), visible)
+            yield Part(slice(start, stop), keys, visible)
 
     def scores(
         self, query: Tensor, prepared: PreparedKey, part: Part, stand_ins: Sequence[Tensor] = ()
@@ -199,7 +202,7 @@ class BlockPlan:
         Returns:
             Shape (..., n, m).
         """
-        rows, keys = part.rows, range(part.keys.start, part.keys.stop)
+        rows, keys = part.rows, part.keys
         # Without autocast's cache: a copy made while gradients are off would be used with gradients on.
         device, dtype = self.grid.device.type, self._autocast
         precision = torch.autocast(device, dtype, enabled=dtype is not None, cache_enabled=False)

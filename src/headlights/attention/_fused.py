@@ -79,6 +79,8 @@ def attend_fused(
     if bias is not None and bias.ndim > 2:
         bias = _four_dims(bias, leading)
     context = F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+    if len(leading) == 1:
+        return context.squeeze(1)
     return context.reshape(*leading, *context.shape[-2:])
 
 
@@ -92,7 +94,10 @@ def _one_tensor(mask: Mask, grid: Grid) -> Tensor | None:
 
 def _four_dims(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
     """Give (..., n, m) two leading dimensions, the only shape that the fast kernels take."""
-    tensor = tensor.expand(*leading, *tensor.shape[-2:])
+    if tensor.shape[:-2] != leading:
+        tensor = tensor.expand(*leading, *tensor.shape[-2:])
+    if len(leading) == 1:
+        return tensor.unsqueeze(1)
     if len(leading) < 2:
         return tensor.reshape(*leading, *(1,) * (2 - len(leading)), *tensor.shape[-2:])
     return tensor.flatten(0, len(leading) - 2)  # (product of all but the last, last, n, m)

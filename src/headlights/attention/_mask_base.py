@@ -34,7 +34,7 @@ class Mask:
         """
         raise NotImplementedError(f"{type(self).__name__} must define evaluate(grid, start, stop)")
 
-    def key_range(self, grid: Grid, start: int, stop: int) -> range:  # noqa: ARG002
+    def key_range(self, grid: Grid, start: int, stop: int) -> slice:  # noqa: ARG002
         """Bound the keys that the rows start..stop-1 may see, from the sizes alone and never from values.
 
         Args:
@@ -43,27 +43,27 @@ class Mask:
             stop: One past the last row.
 
         Returns:
-            A range with step 1 within 0..M; every key outside it is hidden from all these rows.
+            A slice start..stop within 0..M; every key outside it is hidden from all these rows.
         """
-        return range(grid.keys)
+        return slice(0, grid.keys)
 
-    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: range) -> Block:
+    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         """Apply the rule to the query rows start..stop-1 and to some of the keys.
 
         Args:
             grid: The sizes of the whole.
             start: First row of the block, 0-based.
             stop: One past the last row.
-            keys: Which keys, a range with step 1 within 0..M.
+            keys: Which keys, a slice start..stop within 0..M.
 
         Returns:
-            As `evaluate`, with len(keys) in the place of M.
+            As `evaluate`, with the number of these keys in the place of M.
         """
         block = self.evaluate(grid, start, stop)
-        if len(keys) == grid.keys:
+        if keys.stop - keys.start == grid.keys:
             return block
         # A last dimension of 1 stands for any number of keys.
-        parts = (t if t is None or t.shape[-1] == 1 else t[..., keys.start : keys.stop] for t in block)
+        parts = (t if t is None or t.shape[-1] == 1 else t[..., keys] for t in block)
         return Block(*parts)
 
     def is_plain_causal(self, grid: Grid) -> bool:
@@ -142,7 +142,7 @@ class _Pair(Mask):
     def evaluate(self, grid: Grid, start: int, stop: int) -> Block:
         return self._join(self.left.evaluate(grid, start, stop), self.right.evaluate(grid, start, stop))
 
-    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: range) -> Block:
+    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         left = self.left.evaluate_part(grid, start, stop, keys)
         return self._join(left, self.right.evaluate_part(grid, start, stop, keys))
 
@@ -167,10 +167,10 @@ class And(_Pair):
             bias = left.bias + right.bias
         return Block(both(left.visible, right.visible), bias)
 
-    def key_range(self, grid: Grid, start: int, stop: int) -> range:
+    def key_range(self, grid: Grid, start: int, stop: int) -> slice:
         left, right = self.left.key_range(grid, start, stop), self.right.key_range(grid, start, stop)
         begin = max(left.start, right.start)
-        return range(begin, max(min(left.stop, right.stop), begin))
+        return slice(begin, max(min(left.stop, right.stop), begin))
 
     def parts(self) -> list[Mask]:
         return [*self.left.parts(), *self.right.parts()]
@@ -192,11 +192,11 @@ class Or(_Pair):
             return Block(None, None)
         return Block(left.visible | right.visible, None)
 
-    def key_range(self, grid: Grid, start: int, stop: int) -> range:
+    def key_range(self, grid: Grid, start: int, stop: int) -> slice:
         left, right = self.left.key_range(grid, start, stop), self.right.key_range(grid, start, stop)
-        if not left or not right:
-            return left or right
-        return range(min(left.start, right.start), max(left.stop, right.stop))
+        if left.start == left.stop or right.start == right.stop:
+            return right if left.start == left.stop else left
+        return slice(min(left.start, right.start), max(left.stop, right.stop))
 
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
@@ -212,7 +212,7 @@ class Not(Mask):
     def evaluate(self, grid: Grid, start: int, stop: int) -> Block:
         return self._opposite(self.mask.evaluate(grid, start, stop), grid)
 
-    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: range) -> Block:
+    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         return self._opposite(self.mask.evaluate_part(grid, start, stop, keys), grid)
 
     def _opposite(self, block: Block, grid: Grid) -> Block:

@@ -70,9 +70,9 @@ class Lengths(Mask):
         self.lengths = lengths[..., None, None]  # (B, 1, 1), as if N and M were there
 
     def evaluate(self, grid: Grid, start: int, stop: int) -> Block:
-        return self.evaluate_part(grid, start, stop, range(grid.keys))
+        return self.evaluate_part(grid, start, stop, slice(0, grid.keys))
 
-    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: range) -> Block:  # noqa: ARG002
+    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:  # noqa: ARG002
         lengths = from_left(self.lengths, grid, "lengths", own=2)  # (B, 1.., 1, 1)
         if lengths.device != grid.device:
             lengths = lengths.to(grid.device)
@@ -97,19 +97,21 @@ class Window(Mask):
         return grid.keys - grid.queries if self.query_start is None else self.query_start
 
     def evaluate(self, grid: Grid, start: int, stop: int) -> Block:
-        return self.evaluate_part(grid, start, stop, range(grid.keys))
+        return self.evaluate_part(grid, start, stop, slice(0, grid.keys))
 
-    def key_range(self, grid: Grid, start: int, stop: int) -> range:
+    def key_range(self, grid: Grid, start: int, stop: int) -> slice:
         first, last = start + self._offset(grid), stop - 1 + self._offset(grid)
         begin = 0 if self.before is None else min(max(first - self.before, 0), grid.keys)
         end = grid.keys if self.after is None else min(max(last + self.after + 1, begin), grid.keys)
-        return range(begin, end)
+        return slice(begin, end)
 
-    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: range) -> Block:
+    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         first, last = start + self._offset(grid), stop - 1 + self._offset(grid)
         # A side that cuts nothing off costs nothing: one new query against all keys needs no causal mask.
-        limits_after = self.after is not None and first + self.after < keys.stop - 1
-        limits_before = self.before is not None and last - self.before > keys.start
+        # A traced call must serve all lengths, so there both sides count.
+        any_size = torch.compiler.is_compiling() or isinstance(last, torch.SymInt)
+        limits_after = self.after is not None and (any_size or first + self.after < keys.stop - 1)
+        limits_before = self.before is not None and (any_size or last - self.before > keys.start)
         if not (limits_after or limits_before):
             return Block(None, None)
         queries = torch.arange(first, last + 1, device=grid.device)[:, None]
@@ -123,7 +125,7 @@ class Window(Mask):
 
     def is_plain_causal(self, grid: Grid) -> bool:
         causal = self.before is None and self.after == 0
-        return causal and grid.queries == grid.keys and self._offset(grid) == 0
+        return bool(causal and grid.queries == grid.keys and self._offset(grid) == 0)
 
     def __repr__(self) -> str:
         start = "" if self.query_start is None else f"query_start={self.query_start}"
@@ -140,9 +142,9 @@ class Segments(Mask):
         self.key_ids = key_ids
 
     def evaluate(self, grid: Grid, start: int, stop: int) -> Block:
-        return self.evaluate_part(grid, start, stop, range(grid.keys))
+        return self.evaluate_part(grid, start, stop, slice(0, grid.keys))
 
-    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: range) -> Block:
+    def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         for name, ids, size in (
             ("query_ids", self.query_ids, grid.queries),
             ("key_ids", self.key_ids, grid.keys),
@@ -150,7 +152,7 @@ class Segments(Mask):
             if ids.shape[-1] != size:
                 raise ValueError(f"{name}: expected {size} ids in the last dimension, got {tuple(ids.shape)}")
         query_ids = from_left(self.query_ids[..., start:stop], grid, "query_ids", own=1)
-        key_ids = from_left(self.key_ids[..., keys.start : keys.stop], grid, "key_ids", own=1)
+        key_ids = from_left(self.key_ids[..., keys], grid, "key_ids", own=1)
         return Block(query_ids[..., :, None] == key_ids[..., None, :], None)  # (B, 1.., n, len(keys))
 
     def own_leading(self) -> tuple[int, ...]:

@@ -58,12 +58,13 @@ def from_left(tensor: Tensor, grid: Grid, name: str, own: int) -> Tensor:
     split = tensor.ndim - own
     leading = tensor.shape[:split]
     missing = len(grid.leading) - split
-    if missing < 0 or not broadcasts(leading, grid.leading[:split]):
+    fits = leading == grid.leading[:split] or (missing >= 0 and broadcasts(leading, grid.leading[:split]))
+    if not fits:
         raise ValueError(
             f"{name}: its leading dimensions {tuple(leading)} do not fit {grid.leading} of the inputs "
             "when aligned from the left"
         )
-    return tensor.reshape((*leading, *(1,) * missing, *tensor.shape[split:]))
+    return tensor.reshape((*leading, *(1,) * missing, *tensor.shape[split:])) if missing else tensor
 
 
 def broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._observations import Observation
-from headlights.attention._score_base import PreparedKey, Score, full_precision
+from headlights.attention._score_base import PreparedKey, Score, autocast_dtype, full_precision
 
 
 def attend_reference(
@@ -61,6 +61,10 @@ def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, fini
     Returns:
         Shape (..., N, M); each row sums to 1, or to 0 if nothing in it is visible.
     """
+    if visible is not None and bias is None and finite:
+        # The lowest number hides as well as -inf, since no score reaches it, and needs no care for dead rows.
+        weights = torch.softmax(scores.masked_fill(~visible, torch.finfo(scores.dtype).min), -1)
+        return weights.masked_fill(~visible, 0)
     if bias is not None:
         scores = scores + bias
     hidden = None if visible is None else ~visible
@@ -79,10 +83,8 @@ def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, fini
 
 def result_dtype(value: Tensor) -> torch.dtype:
     """Return the type that torch's kernel would give: autocast turns float32 into half precision."""
-    device_type = value.device.type
-    if value.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
-        return torch.get_autocast_dtype(device_type)
-    return value.dtype
+    autocast = autocast_dtype(value.device.type) if value.dtype == torch.float32 else None
+    return value.dtype if autocast is None else autocast
 
 
 def _observe(observation: Observation, weights: Tensor, grid: Grid) -> Any:

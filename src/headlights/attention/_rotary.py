@@ -32,6 +32,7 @@ class Rotary(Score):
         self.score = score
         self.base = float(base)
         self.finite = score.finite
+        self.pair_width = score.pair_width
 
     def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:
         return self.score.prepare_key(self.turn(key, start), visible=visible, start=start)

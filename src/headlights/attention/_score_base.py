@@ -74,14 +74,21 @@ class PreparedKey:
 class Score(nn.Module):
     """Base of all scores; subclass it, override `forward` and, if keys can be prepared, `prepare_key`.
 
+    Each number must depend on its own query and key (and on their positions) alone: a call may be cut into
+    blocks. `headlights.attend` prepares all keys, hidden ones too, because their weights and gradients are
+    exactly zero; where NaN may stand in padding, prepare the keys yourself with `visible`.
+
     Scores of half-precision inputs come in float32: a product of two float16 vectors easily passes 65504.
 
     Attributes:
         finite: Promises that finite inputs never score minus infinity, which saves looking for it. A score
             of minus infinity hides the key. Default: no promise.
+        pair_width: How many numbers it holds at once for each pair of a query and a key; the blocked path
+            makes its blocks by it. Default: 1.
     """
 
     finite: bool = False
+    pair_width: int = 1
 
     def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:
         """Do the work that depends on the keys alone.
@@ -137,8 +144,22 @@ def full_precision(device_type: str) -> AbstractContextManager[Any]:
     Returns:
         A context manager; it costs next to nothing where autocast is off.
     """
-    autocast = torch.is_autocast_enabled(device_type)
-    return torch.autocast(device_type, enabled=False) if autocast else nullcontext()
+    on = autocast_dtype(device_type) is not None
+    return torch.autocast(device_type, enabled=False) if on else nullcontext()
+
+
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """Return the type that autocast casts to, None where it is off or, as on meta tensors, unknown.
+
+    Args:
+        device_type: As in `torch.device.type`.
+
+    Returns:
+        A half-precision type, or None.
+    """
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
+        return None
+    return torch.get_autocast_dtype(device_type)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -143,6 +143,7 @@ class Additive(Score):
         self.W1 = nn.Parameter(torch.empty(query_dim, hidden_dim, device=device, dtype=dtype))  # (E_q, A)
         self.W2 = nn.Parameter(torch.empty(key_dim, hidden_dim, device=device, dtype=dtype))  # (E_k, A)
         self.b = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))  # (A,)
+        self.pair_width = max(hidden_dim, 1)
         if bias:
             self.bias = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))  # (A,)
         else:
