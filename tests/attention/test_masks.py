@@ -30,7 +30,7 @@ def weights_of(mask: Mask, leading: tuple[int, ...], N: int, M: int) -> Tensor:
     return weights
 
 
-def test_causal_puts_the_last_query_on_the_last_key() -> None:
+def test_case03_causal_puts_the_last_query_on_the_last_key() -> None:
     # 2 new queries against 6 keys stand at positions 4 and 5.
     assert visible_of(masks.causal(), (), 2, 6).int().tolist() == [[1, 1, 1, 1, 1, 0], [1] * 6]
     # With more queries than keys the first ones stand before the first key and see nothing.
@@ -51,7 +51,7 @@ def test_case05_stored_keys_reproduce_the_full_pass() -> None:
             assert torch.allclose(part, full[..., -new:, :], atol=1e-6)
 
 
-def test_window_includes_both_ends() -> None:
+def test_case04_window_includes_both_ends() -> None:
     assert visible_of(masks.window(1, 2), (), 5, 5).int().tolist() == [
         [1, 1, 1, 0, 0],
         [1, 1, 1, 1, 0],
@@ -83,7 +83,7 @@ def test_segments_see_their_own_kind() -> None:
     assert visible[1, 2].int().tolist() == [[1, 0, 0], [0, 1, 1], [0, 1, 1]]
 
 
-def test_tensors_align_from_the_right_unless_per_example() -> None:
+def test_case07_tensors_align_from_the_right_unless_per_example() -> None:
     visible = torch.rand(2, 3, 5) > 0.5
     assert torch.equal(visible_of(masks.keep(visible), (7, 2), 3, 5)[4], visible)
     by_example = visible_of(masks.keep(visible, per_example=True), (2, 7), 3, 5)

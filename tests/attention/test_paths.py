@@ -172,7 +172,7 @@ def _compare(
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mask_name", MASKS)
 @pytest.mark.parametrize("path", PATHS)
-def test_masks_and_shapes_equal_loops(path: Any, mask_name: str, shape: str) -> None:
+def test_s37_s38_case17_masks_and_shapes_equal_loops(path: Any, mask_name: str, shape: str) -> None:
     inputs = _inputs(shape)
     leading, N, M, _, _ = SHAPES[shape]
     mask, visible, bias = MASKS[mask_name](leading, N, M)
@@ -186,7 +186,7 @@ def test_masks_and_shapes_equal_loops(path: Any, mask_name: str, shape: str) -> 
 
 @pytest.mark.parametrize("mask_name", ["no_mask", "causal", "lengths", "bias_and_keep"])
 @pytest.mark.parametrize(("path", "score_name"), GRID)
-def test_scores_equal_loops(path: Any, score_name: str, mask_name: str) -> None:
+def test_s27_s28_s29_s30_s31_scores_equal_loops(path: Any, score_name: str, mask_name: str) -> None:
     inputs = _inputs("heads")
     leading, N, M, _, _ = SHAPES["heads"]
     score, pair_score = SCORES[score_name]()
@@ -252,7 +252,7 @@ def test_bias_is_learned(path: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("path", PATHS)
-def test_dead_rows_give_zero_context_and_zero_gradient(path: Any) -> None:
+def test_case01_case02_dead_rows_give_zero_context_and_zero_gradient(path: Any) -> None:
     inputs = _inputs("heads")
     mask = masks.hide(torch.ones(5, 5, dtype=torch.bool))
     with torch.autograd.detect_anomaly(check_nan=True):
@@ -264,7 +264,7 @@ def test_dead_rows_give_zero_context_and_zero_gradient(path: Any) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("E_v", [64, 3], ids=["square", "narrow_values"])
-def test_float16_products_beyond_its_range(path: Any, E_v: int) -> None:
+def test_case11_float16_products_beyond_its_range(path: Any, E_v: int) -> None:
     # 64 components of 100: the scaled product is 64 * 100 * 100 / 8 = 80000, float16 ends at 65504.
     query = torch.full((1, 1, 4, 64), 100.0)
     query[..., 1, :] = -100.0
@@ -282,7 +282,7 @@ def test_float16_products_beyond_its_range(path: Any, E_v: int) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("rubbish", [1e4, -1e4])
-def test_padding_content_does_not_matter(path: Any, rubbish: float) -> None:
+def test_case12_padding_content_does_not_matter(path: Any, rubbish: float) -> None:
     query, key, value = (torch.randn(2, 3, 5, 7, dtype=torch.float64) for _ in range(3))
     dirty_key, dirty_value = key.clone(), value.clone()
     dirty_key[0, :, 3:], dirty_value[0, :, 3:] = rubbish, rubbish
