@@ -13,6 +13,7 @@ from torch.overrides import (
     TorchFunctionMode,
     _get_current_function_mode_stack,
 )
+from torch.utils.checkpoint import checkpoint
 
 from headlights import masks, observations, observe
 from tests.watch.oracle import Calls, EagerAttention, SdpaAttention, SilentAttention, Stack, close
@@ -439,8 +440,23 @@ def test_other_threads_are_neither_recorded_nor_disturbed(x: Tensor) -> None:
     assert torch.allclose(watched, expected, atol=1e-5)
 
 
+def test_another_thread_may_run_through_a_module_that_is_being_watched(x: Tensor) -> None:
+    class Branches(nn.Module):
+        def forward(self, x: Tensor, branch: bool) -> Tensor:
+            if branch:
+                thread = threading.Thread(target=self, args=(x, False))
+                thread.start()
+                thread.join()
+            return F.scaled_dot_product_attention(x, x, x)
+
+    model = Branches()
+    with observe(model, WEIGHTS) as record:
+        model(x, True)
+    assert len(record[""]) == 1
+
+
 def test_two_threads_watch_the_same_model_at_once(stack: Stack) -> None:
-    barrier = threading.Barrier(2)
+    barrier = threading.Barrier(2, timeout=20)
     found: dict[int, list[Tensor]] = {}
 
     def work(size: int) -> None:
@@ -461,6 +477,25 @@ def test_two_threads_watch_the_same_model_at_once(stack: Stack) -> None:
         2: [2] * 5,
         3: [3] * 5,
     }
+
+
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "hooks"])
+@pytest.mark.parametrize("kind", [SdpaAttention, EagerAttention])
+def test_what_checkpointing_computes_again_is_not_recorded(
+    kind: type[SdpaAttention], reentrant: bool, x: Tensor
+) -> None:
+    attention = kind()
+    model = Calls(lambda x: checkpoint(attention, x, use_reentrant=reentrant))
+    model.attention = attention
+    calls: list[nn.Module] = []
+    attention.register_forward_pre_hook(lambda module, args: calls.append(module))
+    with observe(model, WEIGHTS) as record:
+        output = model(x.requires_grad_())
+        total = (output[0] if isinstance(output, tuple) else output).sum()
+        torch.autograd.backward(total)
+        assert len(calls) == 2
+        model(x)
+    assert {name: len(entries) for name, entries in record.items()} == {"attention": 2}
 
 
 def test_inference_mode_and_autocast(x: Tensor) -> None:

@@ -116,7 +116,7 @@ class Recorder(TorchFunctionMode):
 
     def _before(self, module: nn.Module, args: object) -> None:
         del args
-        if threading.get_ident() == self._thread and module in self._names:
+        if threading.get_ident() == self._thread and module in self._names and not _in_backward():
             self._calls.append(_Call(module))
             if module in self._picked:
                 self._entered.append(module)
@@ -170,6 +170,11 @@ class Recorder(TorchFunctionMode):
 
 def _is_attention(module: nn.Module) -> bool:
     return _ATTENTION_CLASS.search(type(module).__name__) is not None
+
+
+def _in_backward() -> bool:
+    """Tell whether `backward` runs: what gradient checkpointing computes again is no call of the user's."""
+    return torch._C._current_graph_task_id() != -1
 
 
 @contextmanager
