@@ -194,6 +194,16 @@ def test_a_module_that_offers_nothing_is_named_when_the_block_ends(x: Tensor) ->
     assert list(record) == ["layers.0"]
 
 
+class OuterAttention(Stack):
+    pass
+
+
+def test_of_nested_attention_modules_the_innermost_is_named(x: Tensor) -> None:
+    model = OuterAttention(SilentAttention())
+    with pytest.raises(ValueError, match=r"in 'layers.0' \(SilentAttention\): no"), observe(model, WEIGHTS):
+        model(x)
+
+
 class WrapperAttention(nn.Module):
     """Returns the weights that its inner module keeps to itself."""
 
@@ -340,13 +350,13 @@ def test_a_module_made_on_the_fly_counts_as_the_one_that_made_it(x: Tensor) -> N
     assert record[""][0].shape == (2, 5, 5)
 
 
-class Fails(nn.Module):
+class FailingAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise RuntimeError("on purpose")
 
 
 def test_an_exception_passes_through_and_nothing_stays(x: Tensor) -> None:
-    model = Stack(SdpaAttention(), SilentAttention(), Fails())
+    model = Stack(SdpaAttention(), SilentAttention(), FailingAttention())
     before = _left_behind()
     with pytest.raises(RuntimeError, match="on purpose"), observe(model, WEIGHTS) as record:
         model(x)
@@ -356,7 +366,7 @@ def test_an_exception_passes_through_and_nothing_stays(x: Tensor) -> None:
 
 
 def test_an_exception_caught_inside_leaves_names_right(x: Tensor) -> None:
-    model = Stack(SdpaAttention(), Stack(Fails()), SdpaAttention())
+    model = Stack(SdpaAttention(), Stack(FailingAttention()), SdpaAttention())
     with observe(model, WEIGHTS) as record:
         with pytest.raises(RuntimeError, match="on purpose"):
             model(x)
@@ -365,17 +375,21 @@ def test_an_exception_caught_inside_leaves_names_right(x: Tensor) -> None:
     assert {name: len(record[name]) for name in record} == {"layers.0": 1, "layers.2": 1}
 
 
-def test_an_interrupt_caught_inside_leaves_names_right(x: Tensor) -> None:
+def test_a_call_broken_off_without_its_hook_leaves_names_right(x: Tensor) -> None:
+    class Patient(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            with pytest.raises(KeyboardInterrupt):  # torch calls no hook after one
+                self.layers[0](x)
+            return x
+
     def interrupt(x: Tensor) -> Tensor:
         raise KeyboardInterrupt
 
-    model = Stack(SdpaAttention(), Calls(interrupt), SdpaAttention())
+    model = Stack(Patient(Calls(interrupt)), SdpaAttention())
     with observe(model, WEIGHTS) as record:
-        with pytest.raises(KeyboardInterrupt):
-            model(x)
-        model.layers[1] = nn.Identity()
         model(x)
-    assert {name: len(record[name]) for name in record} == {"layers.0": 2, "layers.2": 1}
+        F.scaled_dot_product_attention(x, x, x)  # outside, so not recorded
+    assert {name: len(record[name]) for name in record} == {"layers.1": 1}
 
 
 def test_an_observation_that_does_not_fit_raises_through_the_model(x: Tensor) -> None:
