@@ -2,17 +2,17 @@
 
 import os
 import platform
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import headlights.cli
 from headlights import __version__
-from headlights.cli import app, info
+from headlights.cli import info
 from tests.cli.conftest import Command
 
 
@@ -36,13 +36,12 @@ def test_help_and_version_are_printed(headlights: Command) -> None:
 
 def test_python_m_headlights_needs_neither_torch_nor_long_for_help() -> None:
     before = "import sys; sys.modules['torch'] = None"
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run(program("--help", before=before), capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - start)
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(program("--help", before=before), capture_output=True, text=True, check=True)
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "Usage: headlights" in done.stdout
-    assert min(times) < 0.7 * (3 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # other work goes on beside
+    # Of the processor, whatever else it has to do meanwhile.
+    assert end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime < 0.7
     done = subprocess.run(program("--version"), capture_output=True, text=True, check=True)
     assert done.stdout == f"headlights {__version__}\n"
 
@@ -169,14 +168,3 @@ def test_info_prints_what_a_bug_report_needs(headlights: Command, monkeypatch: p
     assert lines[0].startswith(f"headlights {__version__}, Python 3.")
     assert lines[1].startswith("torch 2.")
     assert lines[-1] == "no-such-package not installed"
-
-
-def test_commands_stand_in_the_order_of_the_readme() -> None:
-    assert [each.name for each in app.app.registered_commands] == [
-        "demo",
-        "train",
-        "translate",
-        "evaluate",
-        "view",
-        "info",
-    ]

@@ -2,7 +2,7 @@
 
 Every training runs in a fork of this process, which has loaded torch once. "k0.5" is half way through the
 calls to the file system on the run folder: that call never happens, because the process kills itself instead.
-"s0.5" is half a second after the start.
+"l2" is right after the second line of the log, and "s0.5" half a second after the start.
 """
 
 import json
@@ -44,6 +44,8 @@ def _one(recipe: Recipe, folder: Path, moment: str, calls: int) -> dict[str, Any
     kind, number = moment[0], float(moment[1:])
     if kind == "k":
         status = _forked(lambda: _train(recipe, run, kill_at=1 + round(number * (calls - 1))))
+    elif kind == "l":
+        status = _forked(lambda: _train(recipe, run, kill_after_line=int(number)))
     else:
         status = _forked(lambda: _train(recipe, run, kill_after=number))
     result: dict[str, Any] = {"moment": moment, "killed": os.WIFSIGNALED(status)}
@@ -64,18 +66,20 @@ def _train(
     *,
     resume: bool = False,
     kill_at: int = 0,
+    kill_after_line: int = 0,
     kill_after: float = 0.0,
     count_into: Path | None = None,
 ) -> None:
-    count = 0
+    count = lines = 0
     signal.setitimer(signal.ITIMER_REAL, kill_after)  # at 0 never; the alarm ends a process like a kill
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal count
+        nonlocal count, lines
         if event in _CALLS and str(arguments[0]).startswith(str(run)):
             count += 1
-            if count == kill_at:
+            if count == kill_at or (kill_after_line and lines == kill_after_line):
                 os.kill(os.getpid(), signal.SIGKILL)
+            lines += str(arguments[0]).endswith("log.jsonl")
 
     sys.addaudithook(watch)
     training.train(recipe, out=run, resume=resume, device="cpu", reporter=Reporter())

@@ -102,7 +102,7 @@ def train(
 
 
 def _load(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> TrainingData:
-    """The data of a recipe; whatever it lacks is told as the input's fault."""
+    """The data of a recipe; whatever data is refused for comes from outside, and is told so."""
     try:
         return load_data(recipe, tokenizers=tokenizers)
     except (CorpusError, InputError):
