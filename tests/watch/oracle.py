@@ -5,13 +5,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-
-from headlights import attend
 
 
 def loop_weights(
@@ -61,24 +57,6 @@ def close(result: Tensor, expected: Tensor) -> bool:
     if result.shape != expected.shape or result.requires_grad:
         return False
     return bool(((result.double() - expected.double()).abs() <= bound).all())
-
-
-def _attend_is_watchable() -> bool:
-    seen: list[object] = []
-
-    class Sees(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
-    with Sees():
-        attend(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, 1))
-    return attend in seen
-
-
-needs_watchable_attend = pytest.mark.skipif(
-    not _attend_is_watchable(), reason="attend does not offer itself to torch function modes"
-)
 
 
 class Calls(nn.Module):

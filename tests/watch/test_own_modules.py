@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from headlights import MultiHeadAttention, attend, masks, observations, observe, scores
 from headlights.attention import PreparedKey, Score
 from headlights.watch import _weights
-from tests.watch.oracle import Calls, close, loop_weights, needs_watchable_attend
+from tests.watch.oracle import Calls, close, loop_weights
 
-pytestmark = needs_watchable_attend
 WEIGHTS = observations.Weights()
 ATTEND = Calls(attend)
 

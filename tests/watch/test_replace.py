@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from headlights import MultiHeadAttention, observations, observe, replace_attention
-from tests.watch.oracle import close, needs_watchable_attend
+from tests.watch.oracle import close
 
 B, N, M, E, H = 2, 5, 7, 6, 2
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -134,7 +134,6 @@ def test_out_proj_is_the_same_module_with_its_hooks() -> None:
     assert torch.equal(seen[0].reshape(output.shape), output)
 
 
-@needs_watchable_attend
 def test_replaced_models_can_be_watched() -> None:
     model = nn.TransformerEncoderLayer(E, H, 7, batch_first=True, dropout=0.0)
     x = torch.randn(B, N, E)

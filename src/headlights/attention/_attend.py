@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Literal, overload
 
-import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from headlights.attention._blocked import attend_blocked
 from headlights.attention._blocks import blocks_obstacle, blocks_pay
 from headlights.attention._fused import attend_fused, fused_obstacle
-from headlights.attention._mask_rules import Grid, Mask, check_mask
+from headlights.attention._mask_rules import Mask, check_mask
+from headlights.attention._mask_shapes import Grid, broadcast
 from headlights.attention._observations import Observation
 from headlights.attention._reference import attend_reference
 from headlights.attention._rotary import Rotary
@@ -97,6 +98,10 @@ def attend(
         >>> context.tolist()
         [[0.5, 0.5, 0.0]]
     """
+    inputs = (query, key, value)
+    if has_torch_function(inputs):  # a watcher (`headlights.observe`), or a tensor of a subclass
+        options = {"score": score, "mask": mask, "dropout": dropout, "observe": observe, "path": path}
+        return handle_torch_function(attend, inputs, *inputs, **options)  # type: ignore[arg-type]
     check_mask(mask)
     chosen_score = as_score(score)
     grid = _grid(query, key, value)
@@ -184,10 +189,10 @@ def _grid(query: Tensor, key: Tensor | PreparedKey, value: Tensor) -> Grid:
         raise ValueError(
             f"value: expected one row for each of the {keys.shape[-2]} keys, got shape {tuple(value.shape)}"
         )
-    leading = query.shape[:-2]
+    leading: tuple[int, ...] = query.shape[:-2]
     if not leading == keys.shape[:-2] == value.shape[:-2]:
         try:
-            leading = torch.broadcast_shapes(leading, keys.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
+            leading = broadcast(leading, keys.shape[:-2], value.shape[:-2])
         except RuntimeError:
             shapes = f"{tuple(leading)}, {tuple(keys.shape[:-2])} and {tuple(value.shape[:-2])}"
             raise ValueError(f"query, key, value: leading dimensions {shapes} do not broadcast") from None

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from headlights.attention._captures import Outside
 from headlights.attention._mask_rules import Mask
-from headlights.attention._mask_shapes import Grid
+from headlights.attention._mask_shapes import Grid, broadcast
 from headlights.attention._score_base import PreparedKey, Score, autocast_dtype
 from headlights.attention._scores import Function, is_own
 
@@ -224,7 +224,7 @@ class BlockPlan:
         Returns:
             The weights, detached.
         """
-        shape = scores.shape if visible is None else torch.broadcast_shapes(scores.shape, visible.shape)  # type: ignore[no-untyped-call]
+        shape = scores.shape if visible is None else broadcast(scores.shape, visible.shape)
         scores = scores.detach()
         if not self._fresh or scores.shape != shape:
             scores = scores.expand(shape).clone(memory_format=torch.contiguous_format)

@@ -28,6 +28,15 @@ class Block(NamedTuple):
     bias: Tensor | None
 
 
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that tensors of these shapes broadcast to; RuntimeError if they do not.
+
+    `torch.broadcast_shapes` does the same but takes seconds to import sympy at its first call.
+    """
+    empties = torch.broadcast_tensors(*(torch.empty(*shape, 0) for shape in shapes))  # type: ignore[no-untyped-call]
+    return tuple(empties[0].shape[:-1])
+
+
 def both(left: Tensor | None, right: Tensor | None) -> Tensor | None:
     """Return what both let see, None standing for everything."""
     if left is None or right is None:

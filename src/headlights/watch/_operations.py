@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from headlights.attention import Mask, PreparedKey, Score, attend
 from headlights.attention._mask_rules import Bias, Keep, Window
+from headlights.attention._mask_shapes import broadcast
 from headlights.attention._scores import Dot, ScaledDot, as_score
 
 
@@ -70,7 +71,7 @@ def _read_attend(
 ) -> Attention:
     chosen = as_score(score)
     prepared = key if isinstance(key, PreparedKey) else chosen.prepare_key(key)
-    leading = _broadcast(query.shape[:-2], prepared.key.shape[:-2], value.shape[:-2])
+    leading = broadcast(query.shape[:-2], prepared.key.shape[:-2], value.shape[:-2])
     return Attention(query, prepared, chosen, mask, leading)
 
 
@@ -95,7 +96,7 @@ def _read_scaled_dot_product(
         key, value = (tensor.repeat_interleave(groups, -3) for tensor in (key, value))
     shapes = [tensor.shape[:-2] for tensor in (query, key, value, attn_mask) if tensor is not None]
     score = ScaledDot() if scale is None else Dot(scale)
-    return Attention(query, PreparedKey(key), score, mask, _broadcast(*shapes))
+    return Attention(query, PreparedKey(key), score, mask, broadcast(*shapes))
 
 
 def _read_multi_head(*args: Any, **kwargs: Any) -> Attention:
@@ -152,13 +153,6 @@ def _multi_head_mask(call: SimpleNamespace, B: int, M: int) -> Mask | None:
 def _hide_or_add(tensor: Tensor, M: int) -> Mask:
     hidden = F.pad(tensor, (0, M - tensor.shape[-1]))  # (..., M), with False or 0 for extra slots
     return Keep(~hidden, False) if hidden.dtype == torch.bool else Bias(hidden, False)
-
-
-def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    # Tensors of no elements: `torch.broadcast_shapes` takes seconds to import sympy at its first call.
-    empties = [torch.empty(*shape, 0) for shape in shapes]
-    empty = torch.broadcast_tensors(*empties)  # type: ignore[no-untyped-call]
-    return tuple(empty[0].shape[:-1])
 
 
 _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
