@@ -19,12 +19,6 @@ CPU = torch.device("cpu")
 PATHS: tuple[Any, Any] = ("reference", "blocked")
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
-    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
-
-
 class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the largest tensor that any operation makes, and how many numbers are made in all."""
 
@@ -202,6 +196,20 @@ def test_an_unfinished_gradient_is_not_confused_by_a_freed_graph(small_blocks: N
     context = attend(x, x, x, score=lambda q, k: (q @ outer) @ k.mT, path="blocked")
     (context.sum() + outer.sum()).backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None
+
+
+def test_the_backward_pass_scores_under_the_forward_passs_autocast(small_blocks: None) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def score(query: Tensor, key: Tensor) -> Tensor:
+        seen.append((torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()))
+        return query @ key.mT
+
+    leaves = _leaves(4, 4, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        context = attend(*leaves, score=score, path="blocked")
+    torch.autograd.grad(context.sum(), leaves)
+    assert seen == [(True, False)] * 5  # a probe, two blocks, and the two again
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

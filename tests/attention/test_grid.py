@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from headlights import attend, masks, observations, scores
-from headlights.attention import Mask, _blocks
+from headlights.attention import Mask
 from tests.attention.oracle import PairScore, close, dot, loops, scaled_dot
 
 SIZES = [(2, 3, 0, 5), (2, 3, 5, 0), (1, 2, 1, 1), (2, 1, 7, 3), (3, 2, 5, 11), (2, 2, 1, 7)]  # B, H, N, M
 E, E_V, RATE = 2, 3, 0.4
-TOLERANCE = {torch.float64: torch.float64, torch.float32: torch.float32, torch.bfloat16: torch.bfloat16}
+DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
 def _score(name: str) -> tuple[Any, PairScore]:
@@ -76,7 +76,7 @@ GRID = list(
         ["dot", "scaled_dot", "bilinear", "additive", "callable"],
         ["none", "causal_lengths", "window", "keep", "segments", "bias"],
         [False, True],
-        list(TOLERANCE),
+        DTYPES,
         list(OBSERVATIONS),
         SIZES,
     )
@@ -89,7 +89,7 @@ def _can(path: str, score: str, mask: str, _: bool, dtype: torch.dtype, seen: st
 
 CASES = [case for case in GRID if _can(*case)]
 if not os.environ.get("HEADLIGHTS_FULL"):
-    CASES = random.Random(7).sample(CASES, 240)
+    CASES = random.Random(7).sample(CASES, 160)
 
 
 def _name(value: object) -> str:
@@ -107,10 +107,7 @@ def test_the_grid(
     dtype: torch.dtype,
     seen_name: str,
     sizes: tuple[int, int, int, int],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
-    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
     B, H, N, M = sizes
     width = M if dropped else E_V  # identity values show which weights dropout kept
     query, key = (torch.randn(B, H, n, E, dtype=torch.float64).to(dtype).requires_grad_() for n in (N, M))
@@ -144,13 +141,12 @@ def test_the_grid(
     right = torch.autograd.grad(joined, leaves)
     got = torch.autograd.grad((context.double() * upstream).sum(), leaves)
     for mine, theirs in zip(got, right, strict=True):
-        assert close(mine, theirs.double(), TOLERANCE[dtype])
+        assert close(mine, theirs.double(), dtype)
 
 
 def _check_observed(seen: Any, weights: Tensor, dtype: torch.dtype) -> None:
     all_of_them, mean, top, entropy, received = seen
-    # Halves are multiplied in float32; a learned score projects in its own type.
-    rounding = TOLERANCE[dtype]
+    rounding = dtype  # a learned score projects in its own type
     assert close(all_of_them, weights, rounding)
     assert close(mean, weights.mean(-3), rounding)
     assert close(received, weights.sum(-2), rounding)

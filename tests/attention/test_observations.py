@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headlights import attend, masks, observations, scores
-from headlights.attention import Observation, _blocks
+from headlights.attention import Observation
 
 INF = math.inf
 SCORES = torch.tensor(
@@ -96,11 +96,7 @@ def _own(**options: Any) -> Observation:
     ids=["Weights", "MeanWeights", "Entropy", "Received", "Rows", "TopWeights", "users_per_row", "users_own"],
 )
 @pytest.mark.parametrize("path", ["reference", "blocked"])
-def test_differentiable_observations_carry_gradients(
-    path: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
-    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
+def test_differentiable_observations_carry_gradients(path: Any, kind: Any, small_blocks: None) -> None:
     query = torch.randn(1, 2, 3, 2, dtype=torch.float64, requires_grad=True)
     key = torch.randn(1, 2, 5, 2, dtype=torch.float64, requires_grad=True)
     mask = masks.lengths([4]) & masks.hide(torch.tensor([[True], [False], [False]]))
@@ -173,9 +169,7 @@ class _Squares(observations.Collector):
 
 
 @pytest.mark.parametrize("path", ["reference", "blocked"])
-def test_a_users_own_observation(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
-    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
+def test_a_users_own_observation(path: Any, small_blocks: None) -> None:
     query, key = torch.randn(3, 5), torch.randn(4, 5)
     _, (own, largest, weights) = attend(
         query, key, key, observe=(_Own(), _Largest(), observations.Weights()), path=path
@@ -185,19 +179,17 @@ def test_a_users_own_observation(path: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("path", ["reference", "blocked"])
-def test_received_and_rows(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
-    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
+def test_received_and_rows(path: Any, small_blocks: None) -> None:
     query, key = torch.randn(2, 7, 5), torch.randn(2, 3, 5)
     asked = (
         observations.Received(),
-        observations.Rows([6, 0, 6]),
+        observations.Rows([6, 0, 3, 0]),
         observations.Rows(torch.tensor([], dtype=torch.long)),
         observations.Weights(),
     )
     _, (received, rows, none, weights) = attend(query, key, key, observe=asked, path=path)
     assert torch.allclose(received, sum((weights[:, i] for i in range(7)), torch.zeros(2, 3)))
-    assert torch.equal(rows, torch.stack([weights[:, 6], weights[:, 0], weights[:, 6]], 1))
+    assert torch.equal(rows, torch.stack([weights[:, i] for i in (6, 0, 3, 0)], 1))
     assert none.shape == (2, 0, 3)
     empty = attend(query[:, :0], key, key, observe=asked[::2], path=path)[1]
     assert (empty[0] == 0).all()

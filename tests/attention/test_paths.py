@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from headlights import attend, masks, observations, scores
-from headlights.attention import Mask, Score, _blocks
+from headlights.attention import Mask, Score
 from tests.attention.oracle import PairScore, close, dot, loops, scaled_dot
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 PATHS: list[Any] = ["reference", "blocked", "fused"]
 
 # name -> leading dimensions, N, M, E, E_v
@@ -136,13 +137,6 @@ SCORES: dict[str, Callable[[], tuple[Any, PairScore]]] = {
 FUSED_SCORES = ["default", "scaled_dot", "dot", "dot_zero", "dot_negative"]
 NAMES = ["query", "key", "value", *["parameter"] * 3]
 GRID = [(path, name) for path in PATHS for name in SCORES if path != "fused" or name in FUSED_SCORES]
-
-
-@pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of two rows, so that toy sizes make several."""
-    monkeypatch.setattr(_blocks, "FEWEST_ROWS", 2)
-    monkeypatch.setattr(_blocks, "MOST_ROWS", 2)
 
 
 def _inputs(shape: str, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:

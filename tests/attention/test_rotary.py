@@ -43,7 +43,7 @@ def test_keys_prepared_in_chunks_equal_one_pass() -> None:
 
 
 @pytest.mark.parametrize("path", ["reference", "blocked", "fused"])
-def test_the_last_query_stands_at_the_last_key(path: Any) -> None:
+def test_the_last_query_stands_at_the_last_key(small_blocks: None, path: Any) -> None:
     rotary = scores.Rotary(scores.ScaledDot())
     x = torch.randn(2, 3, 7, 6, dtype=torch.float64)
     full = attend(x, x, x, score=rotary, mask=masks.causal(), path="reference")

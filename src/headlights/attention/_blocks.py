@@ -263,7 +263,5 @@ def softmax_(scores: Tensor, visible: Tensor | None, *, finite: bool) -> Tensor:
         dead = ~visible.any(-1, keepdim=True)
     else:
         dead = scores.amax(-1, keepdim=True) == -torch.inf
-    if not dead.any():
-        return torch.softmax(scores, -1, out=scores)
-    scores.masked_fill_(dead, 0)  # the softmax of nothing but -inf is NaN
-    return torch.softmax(scores, -1, out=scores).masked_fill_(dead, 0)
+    weights = torch.softmax(scores, -1, out=scores)
+    return weights.masked_fill_(dead, 0) if dead.any() else weights  # the softmax of nothing but -inf is NaN
