@@ -280,6 +280,7 @@ def test_fake_and_meta_tensors_have_the_right_shapes() -> None:
     x = torch.randn(2, 5, 8, device="meta")
     mask = torch.ones(5, 5, device="meta")
     assert module(x, x, x, attn_mask=mask, need_weights=False)[0].shape == (2, 5, 3)
+    assert module(x, x, x, attn_mask=mask)[1].shape == (2, 5, 5)
     with FakeTensorMode():
         module, x = MultiHeadAttention(8, 2, batch_first=True, out_dim=3), torch.randn(2, 5, 8)
         output, weights = module(x, x, x, attn_mask=torch.ones(5, 5))
