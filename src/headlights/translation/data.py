@@ -71,7 +71,7 @@ def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None 
 def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair], list[Pair]]:
     """Training and validation pairs."""
     if not config.train:
-        splits = grammar.splits(train=config.built_in)
+        splits = grammar.splits(train=config.built_in, valid=config.held_out)
         return list(splits.train), list(splits.valid)
     train = _read(config.train, "training", notes)
     if config.valid:

@@ -32,7 +32,7 @@ class DataConfig(_Section):
         train: One file of pairs (`.tsv`, `.jsonl`), or a source and a target file; `.gz` of any. Empty: the
             built-in English-Italian corpus.
         valid: The same for validation. Empty: `held_out` pairs are taken from the training data, by seed.
-        held_out: Pairs to hold out for validation where no file is given.
+        held_out: Validation pairs to hold out, or to generate, where no file is given.
         max_length: Longest side of a training pair, in tokens; longer pairs are left out and counted.
         built_in: Training pairs to generate where no file is given.
     """
