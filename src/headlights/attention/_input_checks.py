@@ -145,7 +145,7 @@ def check_mask_shapes(
         size == goal or (size == 1 and dim in broadcast)
         for dim, (size, goal) in enumerate(zip(attn_mask.shape, wanted, strict=True))
     )
-    if fits and not (attn_mask.ndim == 3 and attn_mask.shape[1:] != wanted[1:]):
+    if fits:
         return
     if not batched and attn_mask.ndim == 3:
         raise AssertionError(
