@@ -110,7 +110,7 @@ def test_errors_that_only_look_like_the_systems_are_bugs(
 
 def test_interrupted_before_anything_was_done(headlights: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(platform, "python_version", interrupted)
     assert headlights("info") == (130, "", "headlights: interrupted\n")

@@ -104,11 +104,12 @@ def test_demo_keeps_what_is_not_its_own(headlights: Command, tmp_path: Path) -> 
 
 
 def test_earlier_demo_is_cleared_without_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "with-attention" / "best").mkdir(parents=True)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "without-attention").symlink_to(tmp_path / "mine")
-    (tmp_path / "attention.html").write_text("page")
-    (tmp_path / "mine").rename(tmp_path.parent / "mine")
-    demo._clear(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path.parent / "mine").rmdir()
+    out, mine = tmp_path / "demo", tmp_path / "mine"
+    (out / "with-attention" / "best").mkdir(parents=True)
+    mine.mkdir()
+    (mine / "letter").write_text("dear")
+    (out / "without-attention").symlink_to(mine)
+    (out / "attention.html").write_text("page")
+    demo._clear(out)
+    assert list(out.iterdir()) == []
+    assert (mine / "letter").read_text() == "dear"

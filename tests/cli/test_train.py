@@ -1,7 +1,6 @@
 """`headlights train`: its report, its refusals, and signals from outside."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -102,7 +101,7 @@ def test_killed_by_the_system_goes_on_with_the_printed_command(
 def test_interrupted_while_reading_leaves_nothing(
     headlights: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "load_data", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(training, "load_data", lambda *_, **__: signal.raise_signal(signal.SIGINT))
     result = headlights("train", "--recipe", recipe, "--out", tmp_path / "run")
     assert result == (130, "", "headlights: interrupted\n")
     assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,15 @@
 """`headlights view`: from a model or a file to the terminal, a page, a picture and a file of weights."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from headlights import view
 from tests.cli.conftest import Command
+from tests.cli.test_app import program
 
 CPU = ("--device", "cpu")
 
@@ -101,6 +104,19 @@ def test_word_and_disk_that_take_no_weights_are_one_line(
         result = headlights(*arguments)
         assert result.status == 2
         assert result.errors == f"headlights: --save {tmp_path}/a.npz: {expected}\n"
+
+
+def test_output_is_utf_8_in_any_locale(tmp_path: Path) -> None:
+    file = {"format": "headlights-attention", "version": 1, "source": ["caffè"], "target": ["più"]}
+    (tmp_path / "a.json").write_text(json.dumps(file | {"weights": [[1.0]]}))
+    done = subprocess.run(
+        program("view", tmp_path / "a.json"),
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "caffè" in done.stdout.decode("utf-8")
 
 
 def test_model_without_attention_has_nothing_to_view(

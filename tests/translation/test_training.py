@@ -29,7 +29,7 @@ from tests.translation.toy import fingerprint, toy_content, toy_recipe, write_pa
 class Listener(Reporter):
     """Keeps what it is told, and sends this process signals at one update."""
 
-    def __init__(self, stop_at: int = -1, *, signals: tuple[int, ...] = (signal.SIGINT,)) -> None:
+    def __init__(self, stop_at: int = -1, *, signals: tuple[signal.Signals, ...] = (signal.SIGINT,)) -> None:
         self.stop_at, self.signals = stop_at, signals
         self.notes: list[str] = []
         self.updates: list[int] = []
@@ -42,7 +42,7 @@ class Listener(Reporter):
         self.updates.append(number)
         if number == self.stop_at:
             for each in self.signals:
-                os.kill(os.getpid(), each)
+                signal.raise_signal(each)
 
     def finish(self) -> None:
         self.finished += 1
@@ -211,7 +211,7 @@ def test_stopped_while_validating(toy_run: Path, tmp_path: Path, monkeypatch: py
     recipe, translate = RunFolder(toy_run).recipe(), Translator.translate
 
     def stopped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         return translate(self, *args, **kwargs)
 
     monkeypatch.setattr(Translator, "translate", stopped)
