@@ -136,15 +136,15 @@ def test_other_pairs_go_through_the_same_tokenizers(tmp_path: Path) -> None:
 
 def test_without_files_the_built_in_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = tuple(Pair(*texts) for texts in PAIRS)
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
 
-    def splits(*, train: int) -> SimpleNamespace:
-        asked.append(train)
+    def splits(*, train: int, valid: int) -> SimpleNamespace:
+        asked.append((train, valid))
         return SimpleNamespace(train=pairs[:40], valid=pairs[40:])
 
     monkeypatch.setattr(grammar, "splits", splits)
-    data = load({"built_in": 100})
-    assert asked == [100]
+    data = load({"built_in": 100, "held_out": 7})
+    assert asked == [(100, 7)]
     assert data.valid == list(pairs[40:])
     assert data.notes == ()
     assert trained_on(data) == {pair.source for pair in pairs[:40]}
