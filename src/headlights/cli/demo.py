@@ -19,7 +19,7 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for the two runs and the page; the demo's own old one is replaced.")
     ] = Path("headlights-demo"),
-    seconds: Annotated[float, typer.Option(min=5.0, help="Training time of each of the two models.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=5.0, help="Training time of each of the two models.")] = 57.0,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 1,
     device: Device = None,
     threads: Threads = None,
