@@ -1,6 +1,7 @@
 """`headlights demo`: in two minutes, what attention does for a translator, in figures and pictures."""
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,13 +52,12 @@ def command(
         f"\nAlignment error rate with attention: {percent(whole.alignment_error_rate)} "
         "(gold links were never trained on)"
     )
-    found = translators["with attention"].translate(
-        [example.pair.source for example in grammar.EXAMPLES], attention=True
-    )
+    found = translators["with attention"].translate([example.pair.source for example in grammar.EXAMPLES])
     _show_examples(found)
     page = view.page(map(_map, found), title="Where the translator looks")
     print(f"\nPictures: {page.save(out / 'attention.html').resolve()}")
-    print(f'Your turn: echo "The cats sit on the table." | headlights translate {out / "with-attention"}')
+    program = "headlights" if shutil.which("headlights") else sys.argv[0]  # not on the path after `make demo`
+    print(f'Your turn: echo "The cats sit on the table." | {program} translate {out / "with-attention"}')
 
 
 def _clear(out: Path) -> None:
@@ -75,13 +75,12 @@ def _clear(out: Path) -> None:
 
 
 def _compare(attending: "Evaluation", plain: "Evaluation") -> None:
-    from headlights.cli.tables import percent, print_table
+    from headlights.cli.tables import percent, print_table, span
 
     rows = [("source words", "sentences", "BLEU with attention", "BLEU without", "alignment errors")]
     named = [("all", attending.whole, plain.whole)]
     named += [
-        (f"{ours.shortest}–{ours.longest}", ours, theirs)
-        for ours, theirs in zip(attending.buckets, plain.buckets, strict=True)
+        (span(ours), ours, theirs) for ours, theirs in zip(attending.buckets, plain.buckets, strict=True)
     ]
     for name, ours, theirs in named:
         rate = percent(ours.alignment_error_rate)
@@ -96,8 +95,9 @@ def _show_examples(found: Sequence["Translation"]) -> None:
     print("\nOne word, two translations: the rest of the sentence decides.")
     for example, translation in zip(grammar.EXAMPLES, found, strict=True):
         word = example.pair.source.split()[example.ambiguous]
-        mark = "✓" if example.sense in translation.text else f"✗ expected {example.sense}"
-        print(f"\n{example.pair.source}  →  {translation.text}   ({word}: {example.sense} {mark})\n")
+        right = example.sense in translation.words
+        verdict = f"{word} is {example.sense} ✓" if right else f"{word} should be {example.sense} ✗"
+        print(f"\n{example.pair.source}  →  {translation.text}   ({verdict})\n")
         if translation.weights is not None:
             print(view.terminal(translation.weights, translation.source_words, translation.words))
 

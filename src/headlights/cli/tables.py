@@ -12,7 +12,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
         evaluation: What `evaluate` returned.
     """
     rows = [("words", "sentences", "BLEU", "chrF", "alignment errors"), _row("all", evaluation.whole)]
-    rows += [_row(f"{part.shortest}–{part.longest}", part) for part in evaluation.buckets]
+    rows += [_row(span(part), part) for part in evaluation.buckets]
     print_table(rows)
     print(f"BLEU  {evaluation.bleu_signature}")
     print(f"chrF  {evaluation.chrf_signature}")
@@ -31,6 +31,11 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
             *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
         ]
         print("  ".join(cells))
+
+
+def span(scores: Scores) -> str:
+    """The lengths of a bucket as text, in words; no sentence has none."""
+    return f"{max(1, scores.shortest)}–{scores.longest}"
 
 
 def percent(rate: float | None) -> str:
