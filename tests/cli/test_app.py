@@ -15,6 +15,9 @@ from headlights import __version__
 from headlights.cli import info
 from tests.cli.conftest import Command
 
+# Without a buffer Python has nothing left to complain about at exit.
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
 
 def program(*arguments: str | Path, before: str = "") -> list[str]:
     """A command line that runs the command in a process of its own, perhaps after some code."""
@@ -119,7 +122,9 @@ def test_interrupted_before_anything_was_done(headlights: Command, monkeypatch: 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
 def test_full_disk_behind_standard_output_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(program("--help"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            program("--help"), stdout=full, stderr=subprocess.PIPE, env=BUFFERED, text=True, check=False
+        )
     assert done.returncode == 2
     assert done.stderr == "headlights: standard output: No space left on device\n"
 
@@ -127,7 +132,9 @@ def test_full_disk_behind_standard_output_is_one_line() -> None:
 def test_closed_pipe_is_silent() -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(program("--help"), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        program("--help"), stdout=write, stderr=subprocess.PIPE, env=BUFFERED, text=True, check=False
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -13,7 +13,7 @@ import pytest
 
 from headlights.translation.translator import Translator
 from tests.cli.conftest import Command
-from tests.cli.test_app import program
+from tests.cli.test_app import BUFFERED, program
 
 CPU = ("--device", "cpu")
 ODD = (
@@ -110,6 +110,7 @@ def test_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:
         ["bash", "-c", 'set -o pipefail; "$@" | head -1', "-", *command],
         capture_output=True,
         text=True,
+        env=BUFFERED,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
