@@ -20,7 +20,7 @@ def moments() -> list[str]:
     """Shares of all calls to the file system, and in the full run seconds after the start too."""
     draw = random.Random(20)
     if not FULL:
-        return ["l2", *(f"k{share}" for share in (0.0, 0.02, 0.31, 0.985))]
+        return ["l2", *(f"k{share}" for share in (0.0, 0.02, 0.31, 0.98))]
     calls = [f"k{share / 100}" for share in range(101)]
     calls += ["l1", "l2", "l3"]
     return [*calls, *(f"k{draw.random()}" for _ in range(20)), *(f"s{draw.random():.3f}" for _ in range(20))]

@@ -156,6 +156,9 @@ def test_reached_limit_is_said_and_a_later_one_is_trained_to(toy_run: Path, tmp_
     run = tmp_path / "run"
     shutil.copytree(toy_run, run)
     recipe, before, listener = RunFolder(run).recipe(), fingerprint(run), Listener()
+    shutil.copytree(run / "best", run / ".last.old")  # killed while clearing away
+    (run / ".best.new").mkdir()
+    (run / "resume").rename(run / ".resume.old")  # killed between the renames
     train(recipe, out=run, resume=True, device="cpu", reporter=listener)
     assert listener.notes[-1] == "nothing to do: the run has reached its limit at update 24"
     assert listener.updates == []

@@ -81,15 +81,12 @@ def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
     """
     new, old = _beside(path, "new"), _beside(path, "old")
     try:
-        if not path.exists() and old.exists():
-            old.rename(path)
-        shutil.rmtree(new, ignore_errors=True)
+        settle_folder(path)
         new.mkdir(parents=True)
         write(new)
         for file in new.iterdir():
             with file.open("rb+") as written:
                 os.fsync(written.fileno())
-        shutil.rmtree(old, ignore_errors=True)
         if path.exists():
             path.rename(old)
         new.rename(path)
@@ -98,9 +95,15 @@ def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
             f"{path} cannot be saved: {_refusal(error)}; what was saved there before is untouched"
         ) from None
     finally:
-        if not path.exists() and old.exists():
-            old.rename(path)
-        shutil.rmtree(new, ignore_errors=True)
+        settle_folder(path)
+
+
+def settle_folder(path: Path) -> None:
+    """Put back what stepped aside for `path`, if nothing has taken its place, and clear away the rest."""
+    new, old = _beside(path, "new"), _beside(path, "old")
+    if not path.exists() and old.exists():
+        old.rename(path)
+    shutil.rmtree(new, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
 
 

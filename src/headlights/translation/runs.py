@@ -20,6 +20,7 @@ from headlights.translation.folders import (
     read_tensors,
     replace_file,
     replace_folder,
+    settle_folder,
     whole_folder,
     write_json,
     write_tensors,
@@ -186,6 +187,16 @@ class RunFolder:
             lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
             with replace_file(path) as file:
                 file.writelines(f"{line}\n" for line in lines if _is_entry(line, update))
+
+    def settle(self, update: int) -> None:
+        """Clear away what a killed program left, before the run goes on.
+
+        Args:
+            update: Updates of the saved state.
+        """
+        for folder in (self.best, self.last, self.resume):
+            settle_folder(folder)
+        self.trim_log(update)
 
     def save_resume(self, model: ModelFolder, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Save all that continuing needs: model, tokenizers, optimiser, place in the data, random state.

@@ -181,7 +181,7 @@ class Trainer:
         self._plan = self.data.train.plan(progress.epoch)
         # With a later end than before, the validations that are still to come are those after this point.
         progress.validations = min(progress.validations, int(self._share_done() * self.config.validations))
-        self.run.trim_log(progress.update)
+        self.run.settle(progress.update)
         self._save_models()
         self.reporter.note(f"going on at update {progress.update}")
 
