@@ -21,10 +21,10 @@ demo: $(VENV)/.installed
 	$(BIN)/headlights demo
 
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-full: lint types
-	OMP_NUM_THREADS=1 HEADLIGHTS_FULL=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 HEADLIGHTS_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

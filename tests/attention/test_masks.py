@@ -378,3 +378,25 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 def test_a_mask_must_define_its_rule() -> None:
     with pytest.raises(NotImplementedError, match="Mask must define evaluate"):
         Mask().evaluate(Grid((), 1, 1, CPU), 0, 1)
+
+
+@pytest.mark.parametrize("path", ["auto", "reference", "blocked", "fused"])
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 3, 2)], ids=str)
+def test_a_mask_of_one_dimension_is_over_the_keys(path: Any, leading: tuple[int, ...]) -> None:
+    query, key = torch.randn(*leading, 5, 3).double(), torch.randn(*leading, 7, 3).double()
+    shown = torch.arange(7) < 4
+    for mask, square in [
+        (masks.keep(shown), masks.keep(shown.expand(5, 7))),
+        (masks.hide(shown), masks.hide(shown.expand(5, 7))),
+        (masks.bias(torch.arange(7.0).double()), masks.bias(torch.arange(7.0).double().expand(5, 7))),
+        (masks.keep(torch.tensor(True)), masks.keep(torch.ones(5, 7, dtype=torch.bool))),
+    ]:
+        found = attend(query, key, key, mask=mask, path=path)
+        assert torch.allclose(found, attend(query, key, key, mask=square, path="reference"), atol=1e-12)
+
+
+def test_explain_joins_leading_dimensions_in_either_order() -> None:
+    one, two = masks.keep(torch.ones(1, 3, 3).bool()), masks.lengths([2, 3])
+    assert torch.equal((one & two).explain(3, 3).visible, (two & one).explain(3, 3).visible)
+    wide, high = masks.keep(torch.ones(2, 1, 3, 3).bool()), masks.keep(torch.ones(4, 3, 3).bool())
+    assert (wide & high).explain(3, 3).visible.shape == (2, 4, 3, 3)

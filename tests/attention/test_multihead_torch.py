@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
-from headlights import KeyValueCache, MultiHeadAttention, masks, scores
+from headlights import KeyValueCache, MultiHeadAttention, attend, masks, scores
 
 from .multihead_tools import oracle, pair, scrambled
 from .oracle import close
@@ -319,3 +319,81 @@ def test_a_bias_of_another_type_is_taken_as_torch_takes_it() -> None:
     for attention in (torchs, module):
         attention.in_proj_bias = nn.Parameter(attention.in_proj_bias.half())  # type: ignore[union-attr]
     assert close(module(x, x, x)[0], torchs(x, x, x)[0])
+
+
+def encoder_layer() -> nn.TransformerEncoderLayer:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    layer.self_attn = MultiHeadAttention(8, 2, batch_first=True)  # type: ignore[assignment]
+    return layer.eval()
+
+
+class Wrapped(nn.Module):
+    """An adapter that has no weight of its own name."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Any:
+        return self.inner(x) + 1.0
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2.0 * weight
+
+
+@pytest.mark.parametrize("change", ["plain", "adapter", "parametrized"])
+def test_encoders_in_evaluation_call_our_forward_whatever_was_put_in(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    forward = MultiHeadAttention.forward
+
+    def spy(self: MultiHeadAttention, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(MultiHeadAttention, "forward", spy)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+    encoder.layers = nn.ModuleList([encoder_layer(), encoder_layer()])
+    for layer in encoder.layers:
+        attention: Any = layer.self_attn
+        if change == "adapter":
+            attention.out_proj = Wrapped(attention.out_proj)
+        elif change == "parametrized":
+            parametrize.register_parametrization(attention, "in_proj_weight", Doubled())
+    encoder.eval()
+    x, padding = torch.randn(3, 5, 8), torch.arange(5) >= torch.tensor([[5], [2], [4]])
+    with torch.no_grad():
+        quick = encoder(x, src_key_padding_mask=padding)
+    assert len(calls) == 2
+    assert torch.allclose(quick, encoder(x, src_key_padding_mask=padding), atol=1e-6)
+    alone = encoder.layers[0]
+    with torch.no_grad():
+        alone(x, src_key_padding_mask=padding)
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_encoder_layer_exports_in_evaluation(strict: bool) -> None:
+    layer, x = encoder_layer(), torch.randn(3, 5, 8)
+    program = torch.export.export(layer, (x,), strict=strict)
+    assert torch.allclose(program.module()(x), layer(x), atol=1e-6)
+
+
+def test_masks_that_are_no_tensors_are_refused_as_torch_does() -> None:
+    module, x = MultiHeadAttention(8, 2), torch.randn(3, 1, 8)
+    with pytest.raises(TypeError, match=r"attn_mask: expected a tensor or None, got list"):
+        module(x, x, x, attn_mask=[[0.0]])
+
+
+def test_forward_mode_goes_the_reference_way() -> None:
+    x, t = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
+
+    def function(x: Tensor) -> Tensor:
+        return attend(x, x, x)
+
+    tangent = torch.func.jvp(function, (x,), (t,))[1]
+    numeric = (function(x.double() + 1e-6 * t) - function(x.double() - 1e-6 * t)) / 2e-6
+    assert torch.allclose(tangent.double(), numeric, atol=1e-4)

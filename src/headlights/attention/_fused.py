@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from headlights.attention._mask_rules import Grid, Mask
@@ -24,6 +25,8 @@ def fused_obstacle(query: Tensor, *, score: Score, mask: Mask | None, observed: 
     """
     if observed:
         return "cannot observe weights"
+    if forward_ad._current_level >= 0:
+        return "has no forward-mode derivative"
     if type(score) is Rotary:
         score = score.score
     # Subclasses may compute something else, so the exact type counts.

@@ -86,8 +86,11 @@ def check_mask_kinds(attn_mask: Tensor | None, key_padding_mask: Tensor | None) 
 
     Raises:
         AssertionError: A mask is neither bool nor float.
+        TypeError: A mask is no tensor.
     """
     for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+        if mask is not None and not isinstance(mask, Tensor):
+            raise TypeError(f"{name}: expected a tensor or None, got {type(mask).__name__}")
         if mask is not None and mask.dtype != torch.bool and not mask.dtype.is_floating_point:
             raise AssertionError(
                 f"only bool and floating types of {name} are supported, got {mask.dtype}; "

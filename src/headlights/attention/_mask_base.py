@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headlights.attention._mask_explanation import Explanation, explain
-from headlights.attention._mask_shapes import Block, Grid, both
+from headlights.attention._mask_shapes import Block, Grid, both, broadcast
 
 
 class Mask:
@@ -147,7 +147,11 @@ class _Pair(Mask):
         return self._join(left, self.right.evaluate_part(grid, start, stop, keys))
 
     def own_leading(self) -> tuple[int, ...]:
-        return max(self.left.own_leading(), self.right.own_leading(), key=len)
+        left, right = self.left.own_leading(), self.right.own_leading()
+        try:
+            return broadcast(left, right)
+        except RuntimeError:  # one is aligned from the left; only the caller knows how they meet
+            return max(left, right, key=len)
 
 
 class And(_Pair):

@@ -47,7 +47,9 @@ def both(left: Tensor | None, right: Tensor | None) -> Tensor | None:
 def aligned(tensor: Tensor, grid: Grid, per_example: bool) -> Tensor:
     """Return the mask's tensor as (leading.., N or 1, M or 1), or say which shape was expected."""
     shape = tensor.shape
-    if per_example and tensor.ndim >= 2:
+    while tensor.ndim < 2:
+        tensor = tensor[None]
+    if per_example and len(shape) >= 2:
         if tensor.ndim == 2:
             tensor = tensor[:, None]  # (B, 1, M)
         missing = len(grid.leading) + 2 - tensor.ndim

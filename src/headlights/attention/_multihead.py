@@ -180,20 +180,22 @@ class MultiHeadAttention(nn.Module):
         groups = self.num_kv_heads
         return self.num_heads * self.head_dim, groups * self.head_dim, groups * self.value_head_dim
 
+    # In evaluation nn.TransformerEncoder and its layers read the parameters of their attention and compute by
+    # themselves, unless it says that it has no packed matrix (the layers ask that) or its parameters override
+    # torch's functions (the encoder asks that, before it turns a padded batch into a NestedTensor). Both are
+    # answered so to them alone, and to a compiler, which cannot follow frames.
+
     @property
     def _qkv_same_embed_dim(self) -> bool:
-        # Torch's name for "one matrix for all three". nn.TransformerEncoderLayer fuses such modules with
-        # its own kernel and never calls them; a compiler cannot follow __getattr__ below, so it hears no.
-        return self.in_proj_weight is not None and not torch.compiler.is_dynamo_compiling()
+        """Torch's name for "one matrix for all three"."""
+        if torch.compiler.is_dynamo_compiling() or _asked_by_transformer():
+            return False
+        return self.in_proj_weight is not None
 
     def __getattr__(self, name: str) -> Any:
-        value: Any = super().__getattr__(name)
-        if name != "in_proj_weight" or torch.compiler.is_dynamo_compiling():
-            return value
-        # In evaluation nn.TransformerEncoder and its layers would read the parameters and compute by
-        # themselves. They leave a module alone only if its parameters override torch's functions.
-        by_transformer = sys._getframe(1).f_globals.get("__name__") == "torch.nn.modules.transformer"
-        return value.as_subclass(_OwnForward) if by_transformer and isinstance(value, Tensor) else value
+        if name in _READ_BY_ENCODER and not torch.compiler.is_dynamo_compiling() and _asked_by_transformer():
+            return _READ_BY_ENCODER[name]
+        return super().__getattr__(name)
 
     def forward(
         self,
@@ -373,8 +375,29 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-class _OwnForward(Tensor):
-    """A tensor whose only property is that `torch.overrides.has_torch_function` is true of it."""
+class _OwnForward:
+    """Stands for a parameter, or a layer with two, of which `torch.overrides.has_torch_function` is true."""
+
+    weight: "_OwnForward"
+    bias: "_OwnForward"
+
+    @classmethod
+    def __torch_function__(cls, *_: Any) -> Any:
+        return NotImplemented
+
+
+_OWN_FORWARD = _OwnForward()
+_OWN_FORWARD.weight = _OWN_FORWARD.bias = _OWN_FORWARD
+_READ_BY_ENCODER = dict.fromkeys(("in_proj_weight", "in_proj_bias", "out_proj"), _OWN_FORWARD)
+
+
+def _asked_by_transformer() -> bool:
+    """Whether the caller's caller is the forward pass of one of torch's Transformer modules."""
+    frame = sys._getframe(2)
+    return (
+        frame.f_globals.get("__name__") == "torch.nn.modules.transformer"
+        and frame.f_code.co_name == "forward"
+    )
 
 
 def _without_batch(item: Any) -> Any:
