@@ -38,7 +38,8 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m pytest docs README.md
 
 bench: $(VENV)/.installed
-	$(BIN)/headlights bench
+	$(BIN)/python benchmarks/observed_attention.py
+	$(BIN)/python benchmarks/recurrent_training.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis headlights-demo

@@ -52,7 +52,7 @@ def test_python_m_headlights_needs_neither_torch_nor_long_for_help() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["trian"], "No such command 'trian'. Did you mean 'train'?; see: headlights --help"),
+        (["trian"], "No such command 'trian'. Did you mean 'train'? See: headlights --help"),
         (
             ["train", "--sorce", "a"],
             "No such option: --sorce (Possible options: --set, --source, --valid-source); "

@@ -102,6 +102,11 @@ def test_limits_and_rates_can_change(tmp_path: Path, key: str) -> None:
     run.check_continues(recipe.changed({key: 3}))
 
 
+def test_the_data_may_have_moved(tmp_path: Path) -> None:
+    run, recipe = begun(tmp_path)
+    run.check_continues(recipe.changed({"data.train": ("elsewhere.tsv",), "data.valid": ("too.tsv",)}))
+
+
 def _optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), fused=True)
 

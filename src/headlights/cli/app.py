@@ -79,8 +79,9 @@ def _ended_by(error: Exception) -> int:
     """The status for errors of the input and of the system; any other is a bug and keeps its traceback."""
     if isinstance(error, CommandError):  # unknown option or command, missing argument
         context = getattr(error, "ctx", None)
-        hint = f"; see: {context.command_path} --help" if context is not None else ""
-        return _fail(f"{error.format_message().rstrip('.')}{hint}")  # type: ignore[attr-defined]
+        message: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        hint = "" if context is None else f" See: {context.command_path} --help"
+        return _fail(message + (hint if message.endswith("?") else hint.replace(" See", "; see")))
     if isinstance(error, InputError):
         return _fail(str(error))
     if isinstance(error, OSError) and error.errno is not None:  # the system's word, not ours

@@ -88,7 +88,7 @@ def paths_of(
         raise UsageError(
             f"{prefix}{given} needs {prefix}{missing} beside it: line n of one translates line n of the other"
         )
-    return tuple(str(path) for path in (pairs, source, target) if path is not None)
+    return tuple(str(path.absolute()) for path in (pairs, source, target) if path is not None)
 
 
 def check_output(path: Path | None, option: str) -> None:

@@ -25,7 +25,10 @@ def command(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train the same small translator with and without attention, compare them, and see where it looks."""
+    """See in two minutes what attention does.
+
+    Trains the same small translator with and without attention, compares them, and draws where it looks.
+    """
     from headlights import view
     from headlights.cli.tables import percent
     from headlights.translation.corpus import grammar

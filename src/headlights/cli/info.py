@@ -9,7 +9,7 @@ PACKAGES = ("tokenizers", "safetensors", "sacrebleu", "pydantic", "numpy", "matp
 
 
 def command() -> None:
-    """Print versions, processor and devices: what to add to a bug report."""
+    """Print versions and devices, for bug reports."""
     import torch
 
     print(f"headlights {__version__}, Python {platform.python_version()}, {platform.platform()}")

@@ -46,7 +46,11 @@ def command(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train a translator on your own sentence pairs; without any, on the built-in English-Italian corpus."""
+    """Train a translator on your sentence pairs.
+
+    Without any, on the built-in English-Italian corpus. For example:
+    headlights train --source train.de --target train.en --out run
+    """
     from headlights.translation.recipe import load_recipe
     from headlights.translation.runs import RunFolder
     from headlights.translation.training import train

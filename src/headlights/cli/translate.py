@@ -29,7 +29,10 @@ def command(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Translate text line by line; blank lines stay blank, and the order is kept."""
+    """Translate text line by line.
+
+    The order is kept, and blank lines stay blank. For example: headlights translate run text.de -o text.en
+    """
     from headlights.translation.alignment import pharaoh
     from headlights.translation.corpus import read_lines
     from headlights.translation.folders import replace_file

@@ -29,6 +29,7 @@ from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
 
+_FILES = ("data.train", "data.valid")  # may have moved; their number of pairs is compared
 _ORDER_OF_DATA = ("training.batch_tokens", "training.seed")
 
 
@@ -157,7 +158,7 @@ class RunFolder:
         """
         before, now = dict(_keys(self.recipe())), dict(_keys(recipe))
         for key, value in now.items():
-            fixed = not key.startswith("training.") or key in _ORDER_OF_DATA
+            fixed = key not in _FILES and (not key.startswith("training.") or key in _ORDER_OF_DATA)
             if fixed and value != before[key]:
                 raise FolderError(
                     f"{key} cannot change while a run goes on: {self.path} has {before[key]!r}, got "

@@ -65,7 +65,8 @@ def train(
         recipe: A recipe, its content, a TOML file, or the name of a recipe that comes with the package.
         out: The run folder to make. It must not hold a run already, unless `resume`.
         resume: Continue the run in `out` from where it was last saved; limits count the whole run. The model,
-            the data and their order must be those of the run; limits and rates may change.
+            the data and their order must be those of the run; files may have moved, limits and rates may
+            change.
         device: Where to compute; default: a GPU where there is one, else the CPU.
         reporter: Told of progress. Default: a bar on a terminal, lines elsewhere, on standard error.
 
