@@ -139,7 +139,7 @@ def bias(tensor: Tensor, *, per_example: bool = False) -> Mask:
             f"bias: expected a float tensor to add to the scores, got {_kind(tensor)}; "
             "a bool tensor goes into masks.keep (True = may look) or masks.hide (True = hidden)"
         )
-    if _is_zero_one(tensor):
+    if is_zero_one(tensor):
         warnings.warn(
             "bias: this float mask holds only 0 and 1, which hides nothing: it is added to the scores. "
             "If 1 = may look, use masks.keep(tensor.bool()); if 1 = hidden, masks.hide(tensor.bool())",
@@ -168,7 +168,8 @@ def _integers(name: str, values: Tensor | Sequence[int] | int) -> Tensor:
     return tensor
 
 
-def _is_zero_one(tensor: Tensor) -> bool:
+def is_zero_one(tensor: Tensor) -> bool:
+    """Whether a mask holds only 0 and 1, at least one 1; False where there are no values to look at."""
     if torch.compiler.is_compiling():
         return False
     try:

@@ -1,6 +1,5 @@
 """Multi-head attention as a module: everything `torch.nn.MultiheadAttention` does, and more."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from headlights.attention._functional import attend_heads
 from headlights.attention._input_checks import check_inputs, check_mask_kinds, check_mask_shapes
 from headlights.attention._mask_base import Mask
 from headlights.attention._observations import Observation
+from headlights.attention._own_forward import READ_BY_ENCODER, asked_by_transformer
 from headlights.attention._parameter_report import ParameterReport
 from headlights.attention._projections import (
     Triple,
@@ -180,21 +180,18 @@ class MultiHeadAttention(nn.Module):
         groups = self.num_kv_heads
         return self.num_heads * self.head_dim, groups * self.head_dim, groups * self.value_head_dim
 
-    # In evaluation nn.TransformerEncoder and its layers read the parameters of their attention and compute by
-    # themselves, unless it says that it has no packed matrix (the layers ask that) or its parameters override
-    # torch's functions (the encoder asks that, before it turns a padded batch into a NestedTensor). Both are
-    # answered so to them alone, and to a compiler, which cannot follow frames.
+    # How torch's Transformer modules are kept from computing attention themselves: see `_own_forward`.
 
     @property
     def _qkv_same_embed_dim(self) -> bool:
         """Torch's name for "one matrix for all three"."""
-        if torch.compiler.is_dynamo_compiling() or _asked_by_transformer():
+        if torch.compiler.is_dynamo_compiling() or asked_by_transformer():
             return False
         return self.in_proj_weight is not None
 
     def __getattr__(self, name: str) -> Any:
-        if name in _READ_BY_ENCODER and not torch.compiler.is_dynamo_compiling() and _asked_by_transformer():
-            return _READ_BY_ENCODER[name]
+        if name in READ_BY_ENCODER and not torch.compiler.is_dynamo_compiling() and asked_by_transformer():
+            return READ_BY_ENCODER[name]
         return super().__getattr__(name)
 
     def forward(
@@ -373,31 +370,6 @@ class MultiHeadAttention(nn.Module):
             factors_per_head=(self.query_dim + self.kdim) * self.head_dim,
             product_per_head=self.query_dim * self.kdim,
         )
-
-
-class _OwnForward:
-    """Stands for a parameter, or a layer with two, of which `torch.overrides.has_torch_function` is true."""
-
-    weight: "_OwnForward"
-    bias: "_OwnForward"
-
-    @classmethod
-    def __torch_function__(cls, *_: Any) -> Any:
-        return NotImplemented
-
-
-_OWN_FORWARD = _OwnForward()
-_OWN_FORWARD.weight = _OWN_FORWARD.bias = _OWN_FORWARD
-_READ_BY_ENCODER = dict.fromkeys(("in_proj_weight", "in_proj_bias", "out_proj"), _OWN_FORWARD)
-
-
-def _asked_by_transformer() -> bool:
-    """Whether the caller's caller is the forward pass of one of torch's Transformer modules."""
-    frame = sys._getframe(2)
-    return (
-        frame.f_globals.get("__name__") == "torch.nn.modules.transformer"
-        and frame.f_code.co_name == "forward"
-    )
 
 
 def _without_batch(item: Any) -> Any:

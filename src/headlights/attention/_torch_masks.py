@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from headlights.attention._mask_base import And, Mask, Not, Or, check_mask
 from headlights.attention._mask_rules import Bias, Keep
 from headlights.attention._mask_shapes import Block, Grid
-from headlights.attention._masks import _is_zero_one, causal
+from headlights.attention._masks import causal, is_zero_one
 
 
 def join_masks(
@@ -87,7 +87,7 @@ class OpenSlots(Mask):
 def _from_torch(name: str, tensor: Tensor, *, per_example: bool, depth: int) -> Mask:
     if not tensor.dtype.is_floating_point:
         return Keep(~tensor, per_example)
-    if _is_zero_one(tensor):
+    if is_zero_one(tensor):
         warnings.warn(
             f"{name}: this float mask holds only 0 and 1, which hides nothing: it is added to the scores. "
             f"Pass a bool mask, True = hidden: {name}.bool() if 1 = hidden, {name} == 0 if 1 = visible",
