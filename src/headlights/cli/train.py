@@ -1,7 +1,7 @@
 """`headlights train`: a translator from parallel text."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,9 @@ def command(
     valid_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     valid_pairs: Annotated[
         Path | None, typer.Option(help="Both in one file. Default: some pairs are held out.")
+    ] = None,
+    prepared: Annotated[
+        Path | None, typer.Option(help="A folder of `headlights prepare`, in the place of all these.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("headlights-run"),
     recipe: Annotated[
@@ -56,7 +59,7 @@ def command(
     from headlights.translation.training import train
 
     set_threads(threads)
-    overrides = {
+    overrides: dict[str, Any] = {
         "data.train": paths_of(source, target, pairs) or None,
         "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
         "training.max_minutes": minutes,
@@ -65,6 +68,12 @@ def command(
         "training.seed": seed,
         "tokenizer.lowercase": True if lowercase else None,
     }
+    if prepared is not None:
+        from headlights.translation.prepared import load_prepared
+
+        overrides["data.prepared"] = str(prepared.absolute())
+        for key, value in load_prepared(prepared).report["tokenizer"].items():
+            overrides.setdefault(f"tokenizer.{key}", value)
     given = {key: value for key, value in overrides.items() if value is not None}
     if resume and recipe is not None:
         raise UsageError(

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from headlights.translation.batches import TokenBatches
 from headlights.translation.corpus import CorpusError, NonBlank, Pair, grammar, read
-from headlights.translation.recipe import DataConfig, Recipe
+from headlights.translation.folders import FolderError
+from headlights.translation.prepared import load_prepared
+from headlights.translation.recipe import DataConfig, Recipe, TokenizerConfig
 from headlights.translation.tokenizer import Tokenizer
 
 
@@ -54,18 +56,52 @@ def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None 
 
     Raises:
         CorpusError: A file cannot be read, or has too few pairs.
+        FolderError: The prepared folder cannot be used with this recipe.
         ValueError: Every training pair is longer than `max_length`, or the vocabulary is too small for its
             kind.
     """
+    if recipe.data.prepared:
+        return _prepared(recipe, tokenizers)
     notes: list[str] = []
     train, valid = _pairs(recipe.data, recipe.training.seed, notes)
-    source, target = tokenizers or _train_tokenizers(recipe, train)
+    source, target = tokenizers or train_tokenizers(recipe.tokenizer, train)
     batches = _batches(
         source, target, train, recipe.training.batch_tokens, recipe.training.seed, recipe.data.max_length
     )
-    if batches.dropped:
-        notes.append(f"left out {batches.dropped} training pairs longer than {recipe.data.max_length} tokens")
-    return TrainingData(source, target, batches, valid, tuple(notes))
+    return TrainingData(source, target, batches, valid, (*notes, *_too_long(batches, recipe.data.max_length)))
+
+
+def _prepared(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> TrainingData:
+    """The data of a prepared folder, which brings its tokenizers."""
+    path = recipe.data.prepared
+    data = load_prepared(path)
+    source, target = data.source_tokenizer, data.target_tokenizer
+    wanted = recipe.tokenizer.model_dump()
+    for key, value in data.report["tokenizer"].items():
+        if wanted.get(key) != value:
+            raise FolderError(
+                f"{path} was prepared with tokenizer.{key} = {value!r}, the recipe has {wanted.get(key)!r}; "
+                f"set tokenizer.{key} in the recipe, or prepare the corpus again"
+            )
+    if tokenizers is not None and not (tokenizers[0].same_as(source) and tokenizers[1].same_as(target)):
+        raise FolderError(f"{path} has other tokenizers than the run began with; train into a new folder")
+    batches = TokenBatches(
+        data.source,
+        data.target,
+        max_tokens=recipe.training.batch_tokens,
+        pad_id=target.pad_id,
+        bos_id=target.bos_id,
+        eos_id=target.eos_id,
+        seed=recipe.training.seed,
+        max_length=recipe.data.max_length,
+    )
+    return TrainingData(source, target, batches, data.valid, _too_long(batches, recipe.data.max_length))
+
+
+def _too_long(batches: TokenBatches, max_length: int) -> tuple[str, ...]:
+    if not batches.dropped:
+        return ()
+    return (f"left out {batches.dropped} training pairs longer than {max_length} tokens",)
 
 
 def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair], list[Pair]]:
@@ -106,8 +142,19 @@ def _hold_out(pairs: list[Pair], count: int, seed: int) -> tuple[list[Pair], lis
     )
 
 
-def _train_tokenizers(recipe: Recipe, pairs: Sequence[Pair]) -> tuple[Tokenizer, Tokenizer]:
-    config = recipe.tokenizer
+def train_tokenizers(config: TokenizerConfig, pairs: Sequence[Pair]) -> tuple[Tokenizer, Tokenizer]:
+    """Learn the tokenizers of a recipe.
+
+    Args:
+        config: Which kind, and whether one serves both sides.
+        pairs: The text to learn from.
+
+    Returns:
+        Source and target tokenizer; one object if they are joint.
+
+    Raises:
+        ValueError: The vocabulary is too small for its kind.
+    """
 
     def learn(texts: Iterable[str]) -> Tokenizer:
         return Tokenizer.train(

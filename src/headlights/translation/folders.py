@@ -19,6 +19,7 @@ from headlights.translation.model import ModelConfig, TranslationModel
 from headlights.translation.tokenizer import Tokenizer
 
 FORMAT, FORMAT_VERSION = "headlights-model", 1
+_JOINT, _SEPARATE = "tokenizer.json", ("tokenizer.source.json", "tokenizer.target.json")
 _AGAIN = "copy the folder again or train again"
 
 
@@ -204,11 +205,7 @@ class ModelFolder:
             },
         )
         write_tensors(folder / "model.safetensors", self.model.state_dict())
-        if self.source_tokenizer is self.target_tokenizer:
-            self.source_tokenizer.save(folder / "tokenizer.json")
-        else:
-            self.source_tokenizer.save(folder / "tokenizer.source.json")
-            self.target_tokenizer.save(folder / "tokenizer.target.json")
+        save_tokenizers(folder, self.source_tokenizer, self.target_tokenizer)
         write_json(folder / "training.json", self.training)
 
     @classmethod
@@ -243,6 +240,25 @@ class ModelFolder:
         return cls(model.eval(), source, target, read_json(folder / "training.json"))
 
 
+def save_tokenizers(folder: Path, source: Tokenizer, target: Tokenizer) -> tuple[Path, ...]:
+    """Write the tokenizers of a folder.
+
+    Args:
+        folder: The folder.
+        source: For source text.
+        target: For target text; the same object if they are joint.
+
+    Returns:
+        The files: one of a joint tokenizer, otherwise two, source and target.
+    """
+    if source is target:
+        source.save(folder / _JOINT)
+        return (folder / _JOINT,)
+    for tokenizer, name in zip((source, target), _SEPARATE, strict=True):
+        tokenizer.save(folder / name)
+    return tuple(folder / name for name in _SEPARATE)
+
+
 def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer of a model folder; one object if they are joint.
 
@@ -255,14 +271,10 @@ def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
     Raises:
         FolderError: A file is missing or broken.
     """
-    names = ["tokenizer.json"]
-    if not (folder / names[0]).exists():
-        names = ["tokenizer.source.json", "tokenizer.target.json"]
+    names = (_JOINT,) if (folder / _JOINT).exists() else _SEPARATE
     missing = [name for name in names if not (folder / name).exists()]
     if len(missing) == 2:
-        raise FolderError(
-            f"{folder / 'tokenizer.json'} is missing, and so are {' and '.join(missing)}; {_AGAIN}"
-        )
+        raise FolderError(f"{folder / _JOINT} is missing, and so are {' and '.join(missing)}; {_AGAIN}")
     if missing:
         raise FolderError(f"{folder / missing[0]} is missing; {_AGAIN}")
     try:

@@ -31,6 +31,7 @@ class DataConfig(_Section):
     Attributes:
         train: One file of pairs (`.tsv`, `.jsonl`), or a source and a target file; `.gz` of any. Empty: the
             built-in English-Italian corpus.
+        prepared: A folder written by `headlights prepare`, in the place of `train` and `valid`.
         valid: The same for validation. Empty: `held_out` pairs are taken from the training data, by seed.
         held_out: Validation pairs to hold out, or to generate, where no file is given.
         max_length: Longest side of a training pair, in tokens; longer pairs are left out and counted.
@@ -39,6 +40,7 @@ class DataConfig(_Section):
 
     train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
+    prepared: str = ""
     held_out: int = Field(500, ge=1)
     max_length: int = Field(100, ge=1)
     built_in: int = Field(12_000, ge=100)
@@ -56,6 +58,8 @@ class DataConfig(_Section):
                     f"{name}: expected a file of pairs or a source and a target file, "
                     f"got {len(getattr(self, name))} files"
                 )
+        if self.prepared and (self.train or self.valid):
+            raise ValueError("prepared: such a folder brings its own pairs; expected no train and no valid")
         return self
 
 

@@ -29,7 +29,7 @@ from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
 
-_FILES = ("data.train", "data.valid")  # may have moved; their number of pairs is compared
+_FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their number of pairs is compared
 _ORDER_OF_DATA = ("training.batch_tokens", "training.seed")
 
 

@@ -38,6 +38,19 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def joined(self, rows: Tensor) -> Tensor:
+        """Some sentences, one after the other.
+
+        Args:
+            rows: Which sentences, int64, shape (B,).
+
+        Returns:
+            Their ids, shape (total of the B,).
+        """
+        lengths = self.lengths[rows]
+        begins = self.offsets[rows] - lengths.cumsum(0) + lengths  # of each sentence, less its place here
+        return self.flat[begins.repeat_interleave(lengths) + torch.arange(int(lengths.sum()))]
+
     def padded(
         self, rows: Tensor, *, pad_id: int, bos_id: int | None = None, eos_id: int | None = None
     ) -> Tensor:
@@ -57,8 +70,7 @@ class Sentences:
         before, after = int(bos_id is not None), int(eos_id is not None)
         result = torch.full((len(rows), before + len(columns) + after), pad_id)
         real = columns < lengths[:, None]  # (B, longest)
-        tokens = self.flat[(self.offsets[rows][:, None] + columns)[real]].long()
-        result[:, before : before + len(columns)][real] = tokens
+        result[:, before : before + len(columns)][real] = self.joined(rows).long()
         if bos_id is not None:
             result[:, 0] = bos_id
         if eos_id is not None:

@@ -249,6 +249,17 @@ class Tokenizer:
             reason = str(error)
         raise ValueError(f"{path}: is not a tokenizer of headlights ({reason}); copy the model folder again")
 
+    def same_as(self, other: "Tokenizer") -> bool:
+        """Tell whether two tokenizers do the same with any text.
+
+        Args:
+            other: The other one.
+
+        Returns:
+            Whether they do.
+        """
+        return self._model.to_str() == other._model.to_str()
+
     def _encode_segment(self, segment: str) -> tuple[int, ...]:
         # The bare model: the tokenizer around it would turn "<pad>" in a text into the special token.
         ids = tuple(token.id for token in self._model.model.tokenize(to_byte_letters(segment)))

@@ -1,0 +1,132 @@
+"""`headlights prepare`: a corpus of any size filtered and turned into token ids, once for many trainings."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headlights.cli.common import Pairs, Source, Target, UsageError, note, paths_of
+
+if TYPE_CHECKING:
+    from headlights.translation.preparing import OnProgress, PrepareReport
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Source text to validate with.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
+    valid_pairs: Annotated[
+        Path | None, typer.Option(help="Both in one file. Default: some pairs are held out.")
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="Whose tokenizer to learn: a recipe's name or a TOML file.")
+    ] = "rnn-small",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe, e.g. tokenizer.joint=true."),
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
+    min_length: Annotated[int, typer.Option(min=1, help="Fewest tokens of a side.")] = 1,
+    max_length: Annotated[int, typer.Option(min=1, help="Most tokens of a side.")] = 100,
+    max_ratio: Annotated[float, typer.Option(help="How many times longer one side may be, in tokens.")] = 9.0,
+    duplicates: Annotated[bool, typer.Option("--duplicates", help="Keep pairs that came before.")] = False,
+    tokenizer_pairs: Annotated[
+        int, typer.Option(min=1, help="Pairs at most to learn the tokenizer from.")
+    ] = 1_000_000,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one a core.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is held out and learned from.")] = 1,
+) -> None:
+    """Filter a large corpus and turn it into token ids, once for many trainings.
+
+    Memory does not grow with the corpus but for eight bytes a pair, and training reads from the disk. For
+    example: headlights prepare --source train.de.gz --target train.en.gz --out prepared
+    headlights train --prepared prepared --out run
+    """
+    from headlights.translation.corpus.filters import SizeFilter
+    from headlights.translation.preparing import PrepareConfig, prepare
+    from headlights.translation.recipe import load_recipe
+
+    train = paths_of(source, target, pairs)
+    if not train:
+        raise UsageError("prepare needs sentence pairs: give --source and --target, or --pairs")
+    given = {"tokenizer.lowercase": True} if lowercase else {}
+    chosen = load_recipe(recipe).changed(given, set_ or [])
+    try:
+        sizes = SizeFilter(min_length, max_length, max_ratio)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    config = PrepareConfig(
+        tokenizer=chosen.tokenizer,
+        sizes=sizes,
+        duplicates=duplicates,
+        held_out=chosen.data.held_out,
+        tokenizer_pairs=tokenizer_pairs,
+        seed=seed,
+        workers=workers or os.cpu_count() or 1,
+    )
+    valid = paths_of(valid_source, valid_target, valid_pairs, "--valid-")
+    with _progress() as tell:
+        report = prepare(train, out, valid=valid, config=config, on_progress=tell)
+    _print(report)
+    print(f"prepared: {out}")
+
+
+@contextmanager
+def _progress() -> Iterator["OnProgress"]:
+    """A bar on a terminal, a line now and then elsewhere, on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines()
+        return
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda work, done, total: bar.update(task, description=work, completed=done, total=total)
+
+
+def _lines(every: float = 15.0) -> "OnProgress":
+    import time
+
+    last = time.monotonic()
+
+    def tell(work: str, done: int, total: int | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            note(f"{work}: {done:,} pairs" + ("" if total is None else f" of {total:,}"))
+
+    return tell
+
+
+def _print(report: "PrepareReport") -> None:
+    from headlights.cli.tables import print_table
+
+    losses = sorted(report.dropped.counts.items(), key=lambda item: -item[1])
+    rows = [("read", report.read)]
+    rows += [(f"left out: {REASONS[reason]}", count) for reason, count in losses]
+    rows += [("to train on", report.kept), ("to validate with", report.valid)]
+    print_table([("", "pairs"), *((name, f"{count:,}") for name, count in rows)])
+    for reason, _ in losses:
+        print(f"{REASONS[reason]}, for example: {', '.join(report.dropped.examples[reason])}")
+    print(
+        f"{report.source_tokens:,} source and {report.target_tokens:,} target tokens, "
+        f"{report.seconds:.0f} s, {report.read / max(report.seconds, 0.1):,.0f} pairs/s"
+    )
+
+
+REASONS = {
+    "blank": "a side is blank",
+    "duplicate": "came before",
+    "short": "a side is too short",
+    "long": "a side is too long",
+    "ratio": "sides too unequal",
+}

@@ -1,0 +1,237 @@
+"""Preparing: a corpus of any size filtered and turned into token ids once, for many trainings."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlights.translation.corpus import CorpusError, Pair, is_blank, read, write_jsonl
+from headlights.translation.corpus.filters import Dropped, Seen, SizeFilter
+from headlights.translation.data import train_tokenizers
+from headlights.translation.encoding import PairEncoder
+from headlights.translation.folders import FolderError, replace_folder, save_tokenizers, write_json
+from headlights.translation.prepared import (
+    FORMAT,
+    FORMAT_VERSION,
+    REPORT,
+    TRAIN,
+    VALID,
+    is_prepared,
+    pair_writer,
+)
+from headlights.translation.recipe import TokenizerConfig
+
+_CHUNK = 4096  # pairs that a worker gets at a time
+
+OnProgress = Callable[[str, int, int | None], None]
+"""Told what is being done, how many pairs that concerned so far, and of how many, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareConfig:
+    """How to prepare a corpus.
+
+    Attributes:
+        tokenizer: How text becomes tokens.
+        sizes: Which lengths are kept.
+        duplicates: Keep pairs that came before.
+        held_out: Pairs to hold out for validation where no file is given, by seed.
+        tokenizer_pairs: Pairs at most to learn the tokenizer from, drawn by seed.
+        seed: Of both draws.
+        workers: Processes that encode.
+    """
+
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    sizes: SizeFilter = field(default_factory=SizeFilter)
+    duplicates: bool = False
+    held_out: int = 500
+    tokenizer_pairs: int = 1_000_000
+    seed: int = 1
+    workers: int = 1
+
+
+@dataclass(slots=True)
+class PrepareReport:
+    """What became of the pairs of a corpus.
+
+    Attributes:
+        read: Pairs in the files.
+        kept: Pairs written to train on.
+        valid: Pairs written to validate with.
+        dropped: Pairs left out, counted by reason.
+        source_tokens: Tokens kept, of the source.
+        target_tokens: Tokens kept, of the target.
+        seconds: How long it took.
+    """
+
+    read: int = 0
+    kept: int = 0
+    valid: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
+    source_tokens: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+
+
+def prepare(
+    train: Sequence[str | Path],
+    out: str | Path,
+    *,
+    valid: Sequence[str | Path] = (),
+    config: PrepareConfig | None = None,
+    on_progress: OnProgress | None = None,
+) -> PrepareReport:
+    """Filter a corpus and write it as token ids, in memory that does not grow with it but for 8 bytes a pair.
+
+    The corpus is read twice: to draw what the tokenizer is learned from, then to write.
+
+    Args:
+        train: The files, as for `headlights.translation.corpus.read`.
+        out: The folder to make; an older prepared folder is replaced once the new one is whole.
+        valid: Files of validation pairs. Default: some of `train` are held out.
+        config: How. Default: `PrepareConfig()`.
+        on_progress: Told how far it is. Default: nobody is.
+
+    Returns:
+        What was kept and what was left out, and why.
+
+    Raises:
+        CorpusError: A file cannot be read, or nothing is left.
+        FolderError: `out` holds something else, or cannot be written.
+        ValueError: The vocabulary is too small for its kind.
+    """
+    config, folder = config or PrepareConfig(), Path(out)
+    if folder.exists() and not is_prepared(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise FolderError(f"{folder} holds something else: choose another folder, or empty this one")
+    work = _Preparation(train, valid, config, on_progress or (lambda *_: None))
+    replace_folder(folder, work.write)
+    return work.report
+
+
+class _Preparation:
+    """One run of `prepare`."""
+
+    def __init__(
+        self,
+        train: Sequence[str | Path],
+        valid: Sequence[str | Path],
+        config: PrepareConfig,
+        on_progress: OnProgress,
+    ) -> None:
+        self.train, self.valid, self.config, self.tell = train, valid, config, on_progress
+        self.report = PrepareReport()
+
+    def write(self, folder: Path) -> None:
+        """Fill an empty folder."""
+        started = time.monotonic()
+        sample, held_out = self._draw()
+        tokenizers = train_tokenizers(self.config.tokenizer, sample)
+        sample.clear()
+        files = save_tokenizers(folder, *tokenizers)
+        with PairEncoder(files[0], files[-1], self.config.workers) as encoder:
+            valid = self._write_train(folder / TRAIN, encoder, held_out)
+        if self.valid:
+            valid = [pair for pair in read(self.valid) if not _is_blank(pair)]
+        if not valid:
+            raise CorpusError(f"no pairs to validate with in {_names(self.valid or self.train)}")
+        if not self.report.kept:
+            raise CorpusError(
+                f"nothing is left of {_names(self.train)}: {self._losses()}; loosen the filters"
+            )
+        self.report.valid = write_jsonl(valid, folder / VALID)
+        self.report.seconds = round(time.monotonic() - started, 1)
+        write_json(folder / REPORT, self._described())
+
+    def _losses(self) -> str:
+        return ", ".join(f"{count} {reason}" for reason, count in self.report.dropped.counts.items())
+
+    def _described(self) -> dict[str, Any]:
+        config = self.config
+        return {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "files": [str(path) for path in (*self.train, *self.valid)],
+            "tokenizer": config.tokenizer.model_dump(),
+            "filters": {**asdict(config.sizes), "duplicates": config.duplicates},
+            "seed": config.seed,
+            **asdict(self.report),
+        }
+
+    def _draw(self) -> tuple[list[Pair], set[int]]:
+        """Read the corpus once: a sample for the tokenizer, and the numbers of the pairs to hold out."""
+        draw = random.Random(self.config.seed)
+        sample: list[Pair] = []
+        count = 0
+        for pair in self._filled(read(self.train)):
+            if len(sample) < self.config.tokenizer_pairs:
+                sample.append(pair)
+            elif (place := draw.randrange(count + 1)) < len(sample):  # every pair has the same chance
+                sample[place] = pair
+            count += 1
+            if count % _CHUNK == 0:
+                self.tell("reading", count, None)
+        if count < 2:
+            raise CorpusError(f"{count} sentence pairs in {_names(self.train)}; preparing needs at least two")
+        self._filled_pairs = count
+        held = 0 if self.valid else min(self.config.held_out, max(1, count // 10))
+        return sample, set(draw.sample(range(count), held))
+
+    @staticmethod
+    def _filled(pairs: Iterable[Pair]) -> Iterator[Pair]:
+        return (pair for pair in pairs if not _is_blank(pair))
+
+    def _write_train(self, path: Path, encoder: PairEncoder, held_out: set[int]) -> list[Pair]:
+        """Read the corpus again and write what is to be trained on; returns what is held out."""
+        held: list[Pair] = []
+        chunks = self._chunks(held_out, held)
+        with pair_writer(path) as writer:
+            for pairs, source, target in encoder.encode(chunks):
+                reasons = self.config.sizes.reasons(source.lengths, target.lengths)
+                for pair, reason in zip(pairs, reasons, strict=True):
+                    if reason is not None:
+                        self.report.dropped.add(reason, pair.origin)
+                kept = np.array([reason is None for reason in reasons])
+                writer.write(source.keep(kept), target.keep(kept))
+                self.report.kept += int(kept.sum())
+                self.report.source_tokens += int(source.lengths[kept].sum())
+                self.report.target_tokens += int(target.lengths[kept].sum())
+
+                self.tell("encoding", self.report.read, self._filled_pairs)
+        return held
+
+    def _chunks(self, held_out: set[int], held: list[Pair]) -> Iterator[list[Pair]]:
+        """The pairs to encode: neither blank nor held out nor, unless asked for, seen before."""
+        seen = Seen()
+        numbered = enumerate(self._not_blank(read(self.train)))
+        while chunk := list(islice(numbered, _CHUNK)):
+            held += [pair for number, pair in chunk if number in held_out]
+            pairs = [pair for number, pair in chunk if number not in held_out]
+            if not self.config.duplicates and pairs:
+                new = seen.are_new(pairs).tolist()
+                for pair, is_new in zip(pairs, new, strict=True):
+                    if not is_new:
+                        self.report.dropped.add("duplicate", pair.origin)
+                pairs = [pair for pair, is_new in zip(pairs, new, strict=True) if is_new]
+            if pairs:
+                yield pairs
+
+    def _not_blank(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        for pair in pairs:
+            self.report.read += 1
+            if _is_blank(pair):
+                self.report.dropped.add("blank", pair.origin)
+            else:
+                yield pair
+
+
+def _names(paths: Sequence[str | Path]) -> str:
+    return " and ".join(map(str, paths))
+
+
+def _is_blank(pair: Pair) -> bool:
+    return is_blank(pair.source) or is_blank(pair.target)

@@ -1,0 +1,188 @@
+"""Prepared folders: the same batches as from the text itself, and an honest account of what was left out."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headlights.translation import prepared
+from headlights.translation.batches import TokenBatches
+from headlights.translation.corpus import CorpusError, Pair, write_jsonl
+from headlights.translation.corpus.filters import SizeFilter
+from headlights.translation.data import load_data
+from headlights.translation.folders import FolderError
+from headlights.translation.prepared import load_prepared
+from headlights.translation.preparing import PrepareConfig, prepare
+from headlights.translation.recipe import RecipeError, TokenizerConfig, check_recipe
+from headlights.translation.sentences import Sentences
+
+WORDS = TokenizerConfig(kind="word", vocab_size=900)
+PAIRS = [Pair(f"row {i} of the source", f"riga {i}" + " molto" * (i % 7)) for i in range(211)]
+
+
+def corpus(folder: Path, pairs: list[Pair] = PAIRS) -> list[str]:
+    write_jsonl(pairs, folder / "train.jsonl")
+    return [str(folder / "train.jsonl")]
+
+
+def recipe(folder: Path, **tokenizer: Any) -> Any:
+    content = {
+        "data": {"prepared": str(folder)},
+        "tokenizer": {**WORDS.model_dump(), **tokenizer},
+        "training": {"max_updates": 1, "seed": 5, "batch_tokens": 60},
+    }
+    return check_recipe(content, "test")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_prepared_batches_are_those_of_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(prepared, "_ROWS", 50)  # several record batches
+    monkeypatch.setattr("headlights.translation.preparing._CHUNK", 23)
+    config = PrepareConfig(tokenizer=WORDS, held_out=7, seed=3, workers=workers)
+    report = prepare(corpus(tmp_path), tmp_path / "out", config=config)
+    assert (report.read, report.kept, report.valid) == (211, 204, 7)
+    stored = load_prepared(tmp_path / "out")
+    held = {pair.source for pair in stored.valid}
+    assert len(held) == 7
+    kept = [pair for pair in PAIRS if pair.source not in held]
+    source, target = stored.source_tokenizer, stored.target_tokenizer
+    assert report.source_tokens == sum(len(source.encode(pair.source).ids) for pair in kept)
+    assert report.target_tokens == sum(len(target.encode(pair.target).ids) for pair in kept)
+    plain = TokenBatches(
+        [source.encode(pair.source).ids for pair in kept],
+        [target.encode(pair.target).ids for pair in kept],
+        max_tokens=60,
+        pad_id=target.pad_id,
+        bos_id=target.bos_id,
+        eos_id=target.eos_id,
+        seed=5,
+        max_length=100,
+    )
+    batches = list(load_data(recipe(tmp_path / "out")).train.batches(1))
+    expected = list(plain.batches(1))
+    assert len(batches) == len(expected) > 5
+    for batch, wanted in zip(batches, expected, strict=True):
+        for name in ("source", "source_lengths", "target_in", "target_out", "target_lengths", "indices"):
+            assert torch.equal(getattr(batch, name), getattr(wanted, name)), name
+
+
+def test_everything_left_out_is_counted(tmp_path: Path) -> None:
+    good = [Pair(f"a b {i}", f"c d {i}") for i in range(20)]
+    bad = [
+        Pair(" ", "blank source"),
+        Pair("blank target", ""),
+        good[3],
+        Pair("a " * 9, "c " * 9),  # 9 tokens a side
+        Pair("a b c d e", "c"),  # 5 times as long
+    ]
+    sizes = SizeFilter(max_length=8, max_ratio=4.0)
+    paths = corpus(tmp_path, good + bad)
+    report = prepare(paths, tmp_path / "out", config=PrepareConfig(tokenizer=WORDS, sizes=sizes), valid=paths)
+    assert report.dropped.counts == {"blank": 2, "duplicate": 1, "long": 1, "ratio": 1}
+    assert report.dropped.examples["duplicate"] == [f"{paths[0]}:23"]
+    assert report.read == report.kept + sum(report.dropped.counts.values()) == 25
+    told = json.loads((tmp_path / "out" / "prepared.json").read_text())
+    assert told["dropped"]["counts"] == report.dropped.counts
+    again = prepare(
+        paths,
+        tmp_path / "out",
+        config=PrepareConfig(tokenizer=WORDS, sizes=sizes, duplicates=True),
+        valid=paths,
+    )
+    assert again.kept == report.kept + 1
+
+
+def test_the_tokenizer_learns_from_a_seeded_sample(tmp_path: Path) -> None:
+    def vocabulary(seed: int) -> int:
+        config = PrepareConfig(tokenizer=WORDS, tokenizer_pairs=10, seed=seed)
+        prepare(corpus(tmp_path), tmp_path / "out", config=config)
+        tokenizer = load_prepared(tmp_path / "out").source_tokenizer
+        return sum(tokenizer.encode(str(i)).ids != (tokenizer.unk_id,) for i in range(211))
+
+    assert vocabulary(1) == vocabulary(2) == 10  # one number in each of the ten sentences
+
+
+def test_progress_counts_every_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlights.translation.preparing._CHUNK", 100)
+    told: list[tuple[str, int, int | None]] = []
+    prepare(
+        corpus(tmp_path),
+        tmp_path / "out",
+        config=PrepareConfig(tokenizer=WORDS),
+        on_progress=lambda *each: told.append(each),
+    )
+    assert told[:2] == [("reading", 100, None), ("reading", 200, None)]
+    assert told[-1] == ("encoding", 211, 211)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([PAIRS[0], Pair("", "")], "1 sentence pairs in .*train.jsonl; preparing needs at least two"),
+        ([Pair("a " * 200, "b")] * 5, "nothing is left of .*train.jsonl: 3 duplicate, 1 long; loosen"),
+    ],
+)
+def test_a_corpus_that_leaves_nothing_is_refused(tmp_path: Path, pairs: list[Pair], message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        prepare(corpus(tmp_path, pairs), tmp_path / "out", config=PrepareConfig(tokenizer=WORDS))
+    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["train.jsonl"]
+
+
+def test_validation_files_may_not_be_blank(tmp_path: Path) -> None:
+    write_jsonl([Pair(" ", "")], tmp_path / "valid.jsonl")
+    with pytest.raises(CorpusError, match=r"no pairs to validate with in .*valid\.jsonl"):
+        prepare(corpus(tmp_path), tmp_path / "out", valid=[tmp_path / "valid.jsonl"])
+
+
+def test_other_folders_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    with pytest.raises(FolderError, match="out holds something else: choose another folder"):
+        prepare(corpus(tmp_path), tmp_path / "out")
+    assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_prepared_folder_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare(corpus(tmp_path), out, config=PrepareConfig(tokenizer=WORDS))
+    with pytest.raises(FolderError, match=r"prepared with tokenizer.vocab_size = 900, the recipe has 800"):
+        load_data(recipe(out, vocab_size=800))
+    with pytest.raises(RecipeError, match="prepared: such a folder brings its own pairs"):
+        recipe(out).changed({"data.train": ("x.tsv",)})
+    prepare(corpus(tmp_path, PAIRS[:50]), tmp_path / "other", config=PrepareConfig(tokenizer=WORDS))
+    other = load_prepared(tmp_path / "other")
+    with pytest.raises(FolderError, match="out has other tokenizers than the run began with"):
+        load_data(recipe(out), tokenizers=(other.source_tokenizer, other.target_tokenizer))
+
+
+def test_broken_folders_are_named(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(FolderError, match=r"out: there is no prepared.json; expected a folder written by"):
+        load_prepared(out)
+    prepare(corpus(tmp_path), out, config=PrepareConfig(tokenizer=WORDS))
+    shutil.copytree(out, tmp_path / "cut")
+    data = (out / "train.arrow").read_bytes()
+    (tmp_path / "cut" / "train.arrow").write_bytes(data[: len(data) // 2])
+    with pytest.raises(
+        FolderError, match=r"cut/train.arrow is broken or cut short .*; prepare the corpus again"
+    ):
+        load_prepared(tmp_path / "cut")
+    (tmp_path / "cut" / "train.arrow").unlink()
+    with pytest.raises(FolderError, match=r"cut/train.arrow cannot be read: .*; prepare the corpus again"):
+        load_prepared(tmp_path / "cut")
+    report = json.loads((out / "prepared.json").read_text())
+    (out / "prepared.json").write_text(json.dumps({**report, "version": 99}))
+    with pytest.raises(FolderError, match=r"expected format 'headlights-prepared', version 1, got .*, 99"):
+        load_prepared(out)
+
+
+def test_joined_sentences_are_slices() -> None:
+    sentences = Sentences.of([[1, 2, 3], [], [4], [5, 6]])
+    assert sentences.joined(torch.tensor([3, 1, 0, 3])).tolist() == [5, 6, 1, 2, 3, 5, 6]
+    assert sentences.joined(torch.tensor([1])).tolist() == []
