@@ -2,6 +2,7 @@
 
 from headlights.translation.corpus.jsonl import read_jsonl, write_jsonl
 from headlights.translation.corpus.lines import CorpusError, numbered_lines, read_lines
+from headlights.translation.corpus.links import GoldLinks, read_links
 from headlights.translation.corpus.pair import Pair
 from headlights.translation.corpus.plain import read_parallel, write_parallel
 from headlights.translation.corpus.reading import NonBlank, is_blank, read
@@ -9,6 +10,7 @@ from headlights.translation.corpus.tsv import read_tsv
 
 __all__ = [
     "CorpusError",
+    "GoldLinks",
     "NonBlank",
     "Pair",
     "is_blank",
@@ -16,6 +18,7 @@ __all__ = [
     "read",
     "read_jsonl",
     "read_lines",
+    "read_links",
     "read_parallel",
     "read_tsv",
     "write_jsonl",

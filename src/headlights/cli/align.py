@@ -1,0 +1,122 @@
+"""`headlights align`: which word translates which, in text that is translated already."""
+
+import sys
+from collections.abc import Iterator
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headlights.cli.common import (
+    Device,
+    Model,
+    Pairs,
+    Source,
+    Target,
+    Threads,
+    UsageError,
+    check_device,
+    check_output,
+    note,
+    paths_of,
+    set_threads,
+)
+
+if TYPE_CHECKING:
+    from headlights.translation.alignment import Links
+    from headlights.translation.corpus import Pair
+    from headlights.translation.translator import Translation, Translator
+
+CHUNK = 2000  # pairs that are sorted by length and aligned together
+
+
+def command(
+    model: Model,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    reverse: Annotated[
+        Path | None, typer.Option(help="A model that translates the other way; its links are joined in.")
+    ] = None,
+    symmetrise: Annotated[
+        str, typer.Option(help="How to join them: intersection, union, or grow[-diag[-final[-and]]].")
+    ] = "grow-diag-final-and",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="True links, 0-0 sure and 0p0 possible: print the error rate.")
+    ] = None,
+    gold_first: Annotated[int, typer.Option(min=0, max=1, help="What --gold calls the first word.")] = 0,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Align the words of sentences and their translations.
+
+    Writes a line for each pair, as 0-0 1-2, source word first. For example:
+    headlights align run --source test.de --target test.en --reverse run-back -o test.links
+    """
+    from headlights.translation.corpus import read
+    from headlights.translation.folders import replace_file
+    from headlights.translation.symmetrisation import METHODS
+    from headlights.translation.translator import Translator
+
+    set_threads(threads)
+    check_output(output, "--output")
+    if symmetrise not in METHODS:
+        raise UsageError(f"--symmetrise {symmetrise}: expected one of {', '.join(METHODS)}")
+    paths = paths_of(source, target, pairs)
+    if not paths:
+        raise UsageError("align needs sentence pairs: give --source and --target, or --pairs")
+    forward = Translator.load(model, device=check_device(device))
+    backward = None if reverse is None else Translator.load(reverse, device=device)
+    links = _aligned(read(paths), forward, backward, symmetrise)
+    lines = map(_line, links) if gold is None else _judged(links, gold, gold_first)
+    if output is None:
+        sys.stdout.writelines(lines)
+    else:
+        with replace_file(output) as file:
+            file.writelines(lines)
+
+
+def _aligned(
+    pairs: Iterator["Pair"], forward: "Translator", backward: "Translator | None", method: str
+) -> Iterator["Links"]:
+    """The links of each pair, in order."""
+    from headlights.translation.symmetrisation import symmetrise
+
+    while chunk := list(islice(pairs, CHUNK)):
+        sources, targets = [pair.source for pair in chunk], [pair.target for pair in chunk]
+        ahead = _links(forward.align(sources, targets))
+        if backward is None:
+            yield from ahead
+            continue
+        for there, back in zip(ahead, _links(backward.align(targets, sources)), strict=True):
+            turned = [(source, target) for target, source in back]
+            yield symmetrise(there, turned, method)  # type: ignore[arg-type]  # checked above
+
+
+def _links(found: list["Translation"]) -> list["Links"]:
+    if any(each.words and each.weights is None for each in found):
+        raise UsageError("the model was trained without attention: it aligns nothing")
+    return [each.alignment for each in found]
+
+
+def _judged(links: Iterator["Links"], gold: Path, first: int) -> Iterator[str]:
+    """The lines to write; at their end the error rate is said."""
+    from headlights.translation.alignment import AlignmentCounts, count_links
+    from headlights.translation.corpus import read_links
+
+    counts, number = AlignmentCounts(), 0
+    for number, (found, truth) in enumerate(zip_longest(links, read_links(gold, first=first)), start=1):
+        if found is None or truth is None:
+            short, long = ("the text", gold) if found is None else (gold, "the text")
+            raise UsageError(f"--gold {gold}: {short} ends after line {number - 1}, {long} goes on")
+        counts += count_links(found, truth.sure, truth.possible)
+        yield _line(found)
+    note(f"alignment error rate {100 * counts.error_rate:.1f} % on {number:,} pairs")
+
+
+def _line(links: "Links") -> str:
+    from headlights.translation.alignment import pharaoh
+
+    return f"{pharaoh(links)}\n"
