@@ -1,5 +1,6 @@
 """`headlights translate`: as many lines out as in, in order, whatever is in them and wherever they go."""
 
+import gzip
 import io
 import os
 import random
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headlights.cli.streaming import arriving
 from headlights.translation.translator import Translator
 from tests.cli.conftest import Command
 from tests.cli.test_app import BUFFERED, program
@@ -83,24 +85,49 @@ def test_standard_input_is_read(headlights: Command, model: Path, monkeypatch: p
     assert [bool(line) for line in output.split("\n")] == [True, False, True, False]
 
 
-def test_lines_of_a_terminal_are_answered_one_by_one(
-    headlights: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_answer_does_not_wait_for_the_next_question(model: Path) -> None:
+    process = subprocess.Popen(
+        program("translate", model, *CPU), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answers = []
+    for question in ("red cat", "", "old dog"):
+        process.stdin.write(f"{question}\n")
+        process.stdin.flush()
+        answers.append(process.stdout.readline())
+    process.stdin.close()
+    assert (process.stdout.read(), process.wait()) == ("", 0)
+    process.stdout.close()
+    assert [bool(answer.strip()) for answer in answers] == [True, False, True]
+
+
+def test_lines_that_are_there_come_together() -> None:
+    pieces = iter((b"a\nb\r\nc", b"d\n\ne\xc3", b"\xa9"))
+
+    class Pieces(io.BytesIO):
+        def read1(self, _: int | None = -1) -> bytes:
+            return next(pieces, b"")
+
+    assert list(arriving(Pieces(), 9)) == [["a", "b"], ["cd", ""], ["eé"]]
+    assert list(arriving(io.BytesIO(b"1\n2\n3\n4\n5\n"), 2)) == [["1", "2"], ["3", "4"], ["5"]]
+
+
+def test_long_work_says_how_far_it_is(
+    headlights: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    translate = Translator.translate
+    monkeypatch.setattr("headlights.cli.progress.EVERY", 0.0)
+    (tmp_path / "text").write_text("red cat\n" * 3)
+    result = headlights("translate", model, tmp_path / "text", "-o", tmp_path / "out", *CPU)
+    assert result == (0, "", "translating lines: 3\n")
 
-    def counted(self: Translator, lines: list[str], **options: int) -> object:
-        sizes.append(len(lines))
-        return translate(self, lines, **options)  # type: ignore[arg-type]
 
-    class Terminal(io.TextIOWrapper):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(Translator, "translate", counted)
-    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"red cat\nold dog\n")))
-    assert len(headlights("translate", model, *CPU).output.splitlines()) == 2
-    assert sizes == [1, 1]
+def test_output_is_compressed_by_its_name(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red cat\nold dog\n")
+    plain = headlights("translate", model, tmp_path / "text", *CPU).output
+    for _ in range(2):
+        assert headlights("translate", model, tmp_path / "text", "-o", tmp_path / "out.gz", *CPU).status == 0
+        assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode() == plain
 
 
 def test_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:

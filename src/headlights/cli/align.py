@@ -1,6 +1,5 @@
 """`headlights align`: which word translates which, in text that is translated already."""
 
-import sys
 from collections.abc import Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -21,6 +20,7 @@ from headlights.cli.common import (
     note,
     paths_of,
     set_threads,
+    text_output,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ def command(
     headlights align run --source test.de --target test.en --reverse run-back -o test.links
     """
     from headlights.translation.corpus import read
-    from headlights.translation.folders import replace_file
     from headlights.translation.symmetrisation import METHODS
     from headlights.translation.translator import Translator
 
@@ -71,11 +70,8 @@ def command(
     backward = None if reverse is None else Translator.load(reverse, device=device)
     links = _aligned(read(paths), forward, backward, symmetrise)
     lines = map(_line, links) if gold is None else _judged(links, gold, gold_first)
-    if output is None:
-        sys.stdout.writelines(lines)
-    else:
-        with replace_file(output) as file:
-            file.writelines(lines)
+    with text_output(output) as file:
+        file.writelines(lines)
 
 
 def _aligned(

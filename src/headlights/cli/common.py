@@ -1,9 +1,13 @@
 """Options and small services that several commands share."""
 
+import gzip
+import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -109,6 +113,32 @@ def check_output(path: Path | None, option: str) -> None:
         raise UsageError(f"{option} {path}: there is no folder {path.parent}; make it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"{option} {path}: may not be written; choose another place")
+
+
+@contextmanager
+def text_output(path: Path | None) -> Iterator[TextIO]:
+    """Where a command writes its lines: a file, all or nothing of it, or standard output.
+
+    Args:
+        path: The file, compressed if its name ends in ".gz"; None: standard output.
+
+    Yields:
+        What to write to.
+    """
+    from headlights.translation.folders import replace_file
+
+    if path is None:
+        yield sys.stdout
+        return
+    with replace_file(path) as file:
+        if path.suffix.lower() != ".gz":
+            yield file
+            return
+        with (
+            gzip.GzipFile(filename="", mode="wb", fileobj=file.buffer, mtime=0) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,
+        ):
+            yield text
 
 
 def check_text(text: str, name: str) -> None:

@@ -1,17 +1,16 @@
 """`headlights prepare`: a corpus of any size filtered and turned into token ids, once for many trainings."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlights.cli.common import Pairs, Source, Target, UsageError, note, paths_of
+from headlights.cli.common import Pairs, Source, Target, UsageError, paths_of
+from headlights.cli.progress import progress
 
 if TYPE_CHECKING:
-    from headlights.translation.preparing import OnProgress, PrepareReport
+    from headlights.translation.preparing import PrepareReport
 
 
 def command(
@@ -71,40 +70,10 @@ def command(
         workers=workers or os.cpu_count() or 1,
     )
     valid = paths_of(valid_source, valid_target, valid_pairs, "--valid-")
-    with _progress() as tell:
+    with progress("pairs") as tell:
         report = prepare(train, out, valid=valid, config=config, on_progress=tell)
     _print(report)
     print(f"prepared: {out}")
-
-
-@contextmanager
-def _progress() -> Iterator["OnProgress"]:
-    """A bar on a terminal, a line now and then elsewhere, on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _lines()
-        return
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("reading", total=None)
-        yield lambda work, done, total: bar.update(task, description=work, completed=done, total=total)
-
-
-def _lines(every: float = 15.0) -> "OnProgress":
-    import time
-
-    last = time.monotonic()
-
-    def tell(work: str, done: int, total: int | None) -> None:
-        nonlocal last
-        if time.monotonic() - last >= every:
-            last = time.monotonic()
-            note(f"{work}: {done:,} pairs" + ("" if total is None else f" of {total:,}"))
-
-    return tell
 
 
 def _print(report: "PrepareReport") -> None:

@@ -1,14 +1,24 @@
 """`headlights translate`: lines in, lines out."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
-from headlights.cli.common import Beam, Device, Model, Threads, check_device, check_output, set_threads
+from headlights.cli.common import (
+    Beam,
+    Device,
+    Model,
+    Threads,
+    check_device,
+    check_output,
+    set_threads,
+    text_output,
+)
+from headlights.cli.progress import Tell, progress
 
 CHUNK = 2000  # lines that are sorted by length and translated together
 
@@ -18,7 +28,9 @@ def command(
     input: Annotated[
         Path | None, typer.Argument(help="Text, a sentence a line (.gz too). Default: standard input.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: standard output (.gz too).")
+    ] = None,
     beam: Beam = 5,
     length_penalty: Annotated[
         float, typer.Option(min=0.0, help="Power of the length that divides scores.")
@@ -34,36 +46,41 @@ def command(
     The order is kept, and blank lines stay blank. For example: headlights translate run text.de -o text.en
     """
     from headlights.translation.alignment import pharaoh
-    from headlights.translation.corpus import read_lines
-    from headlights.translation.folders import replace_file
     from headlights.translation.translator import Translator
 
     set_threads(threads)
     check_output(output, "--output")
     translator = Translator.load(model, device=check_device(device))
-    lines = read_lines(sys.stdin.buffer if input is None else input)
-    # A person at a terminal waits for an answer to each line.
-    size = 1 if input is None and sys.stdin.isatty() else CHUNK
 
-    def answers() -> Iterator[list[str]]:
-        while chunk := list(islice(lines, size)):
+    def answers(tell: Tell) -> Iterator[list[str]]:
+        done = 0
+        for chunk in _chunks(input):
             found = translator.translate(chunk, beam=beam, length_penalty=length_penalty)
             if alignment:
                 yield [f"{_one_cell(each.text)}\t{pharaoh(each.alignment)}" for each in found]
             else:
                 yield [_one_line(each.text) for each in found]
+            done += len(chunk)
+            tell("translating", done, None)
 
-    if output is None:
-        _write(answers(), sys.stdout)
-    else:
-        with replace_file(output) as file:
-            _write(answers(), file)
+    bar = output is not None or not sys.stdout.isatty()
+    with progress("lines", bar=bar) as tell, text_output(output) as file:
+        for chunk in answers(tell):
+            file.writelines(f"{line}\n" for line in chunk)
+            file.flush()
 
 
-def _write(chunks: Iterable[list[str]], file: TextIO) -> None:
-    for chunk in chunks:
-        file.writelines(f"{line}\n" for line in chunk)
-        file.flush()
+def _chunks(input: Path | None) -> Iterator[list[str]]:
+    """Lines that are sorted by length and translated together."""
+    from headlights.cli.streaming import arriving
+    from headlights.translation.corpus import read_lines
+
+    if input is None:
+        yield from arriving(sys.stdin.buffer, CHUNK)
+        return
+    lines = read_lines(input)
+    while chunk := list(islice(lines, CHUNK)):
+        yield chunk
 
 
 def _one_line(text: str) -> str:
