@@ -55,8 +55,9 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_FIGURES[name]), name)
     except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
         raise ImportError(
-            f"view.{name} needs the package {error.name}: pip install 'headlights[view]'"
+            f"view.{name} needs the package {package}: pip install 'headlights[view]'"
         ) from None
 
 

@@ -62,7 +62,7 @@ def entropy(
     rows = [str(layer + 1) for layer in range(L)] if words is None else _head_names(L, H)
     columns = [str(head + 1) for head in range(H)] if words is None else words
     note = "0: looks at one word" + (f";  ln {M} = {math.log(M):.2f}: at all alike" if M else "")
-    frame = frame_map(rows, columns, title, notes=1)
+    frame = frame_map(rows, columns, title, notes=[(note, FAINT)])
     figure, axes = draw_frame(frame, ("layer", "head") if words is None else ("head", "target"))
     step = map_step(*table.shape)
     norm = scale_to(math.log(M) if M else float(table.max()))

@@ -1,7 +1,7 @@
 """All heads of all layers at once, as small maps beside each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.figure import Figure
 
@@ -21,6 +21,7 @@ from headlights.view._sheet import (
     place,
     scale_to,
     sheet,
+    tile_notes,
     write,
 )
 from headlights.view._tiles import Stack, read_stack, tile_step
@@ -28,8 +29,10 @@ from headlights.view._tiles import Stack, read_stack, tile_step
 _PANEL = 2.4  # inches of one map, at most
 _CELL = 0.28
 _WIDEST = 9.0  # inches of all maps beside each other
+_TALLEST = 12.0  # inches of all maps below each other, while each has _LEAST
+_LEAST = 0.5
 _WRAP = 6  # heads of one layer beside each other, at most
-_LABELLED = 0.115  # inches from word to word that a label needs
+_LABELLED = 0.12  # inches from word to word that a label needs
 
 
 def heads(
@@ -73,10 +76,8 @@ def heads(
     for panel in range(grid.L * grid.H):
         x, y = grid.corner(panel)
         tiles = stack.tiles(*divmod(panel, grid.H), step)
-        right, bottom = (
-            x + tiles.shape[1] * step[1] * grid.width / M,
-            y + tiles.shape[0] * step[0] * grid.height / N,
-        )
+        right = x + tiles.shape[1] * step[1] * grid.width / M
+        bottom = y + tiles.shape[0] * step[0] * grid.height / N
         drawn = axes.imshow(
             tiles, cmap=colours(), norm=norm, interpolation="nearest", interpolation_stage="data",
             aspect="auto", extent=(x, right, bottom, y), origin="upper",
@@ -86,7 +87,8 @@ def heads(
     _write_names(figure, grid)
     right = grid.x + grid.columns * grid.width + (grid.columns - 1) * grid.gap[0]
     draw_bar(figure, (right, grid.y), grid.panels_height, drawn, "weight")
-    write(figure, grid.x, grid.bottom + 0.12, written(grid.note, NOTE), color=FAINT, va="center")
+    if grid.note:
+        write(figure, grid.x, grid.bottom + 0.12, written(grid.note, NOTE), color=FAINT, va="center")
     return figure
 
 
@@ -131,6 +133,7 @@ def _lay_out(stack: Stack, source: Sequence[str], target: Sequence[str], title: 
     columns = -(-H // lines)
     across = 0.12 if columns <= 8 else 0.06
     room = min(_PANEL, (_WIDEST + across) / columns - across)
+    room = min(room, max(_TALLEST / (L * lines) - across, _LEAST))
     pitch = min(_CELL, room / max(N, M))
     width, height = max(M * pitch, min(M * 0.15, room / 3)), max(N * pitch, min(N * 0.15, room / 3))
     beside = rows_side(target, height / N) if target and height / N >= _LABELLED else None
@@ -138,17 +141,14 @@ def _lay_out(stack: Stack, source: Sequence[str], target: Sequence[str], title: 
     x = PAD + (0.55 if L > 1 else 0.0) + (beside.room + 0.06 if beside else 0.0)
     y = PAD + (0.3 if title else 0.0) + 0.2 + (above.room + 0.06 if above else 0.0)
     step = tile_step(N, max(1, int(height * FINEST))), tile_step(M, max(1, int(width * FINEST)))
-    note = f"down: {N} target words, across: {M} source words"
-    if step != (1, 1):
-        note += f"; one dot: the largest of {step[0]} × {step[1]} weights"
+    notes = [] if beside and above else [f"down: {N} target words, across: {M} source words"]
+    notes += [note for note, _ in tile_notes(step)]
     gap = (across, across if L > 1 else 0.32)
-    grid = _Grid(L, H, columns, width, height, gap, x, y, (0.0, 0.0), step, beside, above, note)
+    grid = _Grid(L, H, columns, width, height, gap, x, y, (0.0, 0.0), step, beside, above, "; ".join(notes))
     right = x + columns * width + (columns - 1) * across
     slant = max(overhang(above, width, M) if above else 0.0, BAR)
-    wide = max(right + slant, x + written(note, NOTE).width, written(title or "", TITLE).width + PAD) + PAD
-    return _Grid(
-        L, H, columns, width, height, gap, x, y, (wide, grid.bottom + 0.2 + PAD), step, beside, above, note
-    )  # fmt: skip
+    wide = max(right + slant, x + written(grid.note, NOTE).width, written(title or "", TITLE).width + PAD)
+    return replace(grid, size=(wide + PAD, grid.bottom + (0.2 if notes else 0.0) + PAD))
 
 
 def _write_words(figure: Figure, grid: _Grid) -> None:
@@ -170,8 +170,7 @@ def _write_words(figure: Figure, grid: _Grid) -> None:
 def _write_names(figure: Figure, grid: _Grid) -> None:
     """Which head is where."""
     lift = 0.11 + (grid.above.room + 0.06 if grid.above else 0.0)
-    named = range(grid.H) if grid.L == 1 or grid.columns == grid.H else range(grid.columns)
-    for head in named:
+    for head in range(grid.H):
         x, y = grid.corner(head)
         up = lift if head < grid.columns else 0.1
         name = f"head {head + 1}"

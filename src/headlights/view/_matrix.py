@@ -132,7 +132,7 @@ def _draw(
     notes = tile_notes(step) if shade else []
     if possible:
         notes.append(("○ sure   ◌ possible", LINK) if shade else ("■ sure   □ possible", _DARK))
-    frame = frame_map(target, source, title, notes=len(notes), bar=shade)
+    frame = frame_map(target, source, title, notes=notes, bar=shade)
     figure, axes = draw_frame(frame, ("target", "source"))
     tiles = stack.tiles(0, 0, step) if stack else np.zeros((-(-N // step[0]), -(-M // step[1])))
     drawn = draw_cells(axes, tiles, frame, scale_to(stack.largest() if stack else 0.0))

@@ -39,7 +39,9 @@ class Picture(Figure):
 
 def sheet(width: float, height: float) -> Picture:
     """An empty figure of a size in inches."""
-    return Picture(figsize=(width, height), dpi=DPI, facecolor="white", layout=None)
+    figure = Picture(figsize=(width, height), dpi=DPI, facecolor="white")
+    figure.set_layout_engine("none")  # whatever the user's settings are
+    return figure
 
 
 def write(figure: Figure, x: float, y: float, text: Label, *, color: str = INK, **more: Any) -> None:
@@ -51,7 +53,10 @@ def write(figure: Figure, x: float, y: float, text: Label, *, color: str = INK, 
 def place(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
     """Axes at a place in inches from the upper left corner."""
     across, down = figure.get_size_inches()
-    return figure.add_axes((x / across, 1 - (y + height) / down, width / across, height / down))
+    axes = figure.add_axes((x / across, 1 - (y + height) / down, width / across, height / down))
+    axes.grid(visible=False)
+    axes.minorticks_off()
+    return axes
 
 
 def nothing_to_draw(reason: str, title: str | None) -> Figure:
@@ -123,7 +128,12 @@ def map_step(N: int, M: int) -> tuple[int, int]:
 
 
 def frame_map(
-    rows: Sequence[str], columns: Sequence[str], title: str | None, *, notes: int = 0, bar: bool = True
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str | None,
+    *,
+    notes: Sequence[tuple[str, str]] = (),
+    bar: bool = True,
 ) -> Frame:
     """Sizes a figure by what is on it.
 
@@ -131,7 +141,7 @@ def frame_map(
         rows: N words, at least one.
         columns: M words, at least one.
         title: A line above the map, or None.
-        notes: Lines to leave room for below the map.
+        notes: Lines to leave room for below the map, as `draw_notes` takes them.
         bar: Whether to leave room for a colour bar.
 
     Returns:
@@ -144,9 +154,10 @@ def frame_map(
     heading = written(title, TITLE, _WIDEST + 2) if title else None
     y = PAD + (0.3 if heading else 0.0) + max(above.room, 0.24) + 0.06
     slant = max(overhang(above, width, M), BAR if bar else 0.0)
-    across = max(x + width + slant, heading.width + PAD if heading else 0.0) + PAD
+    lines = [written(note, NOTE) for note, _ in notes] + ([heading] if heading else [])
+    across = max(x + width + slant, *(line.width + PAD for line in lines), 0.0) + PAD
     bottom = y + max(height, bar_height(height) if bar else 0.0) + 0.08
-    down = bottom + (0.06 + 0.17 * notes if notes else 0.0) + PAD / 2
+    down = bottom + (0.06 + 0.17 * len(notes) if notes else 0.0) + PAD / 2
     return Frame(beside, above, x, y, width, height, bottom, (across, down), heading, N, M)
 
 
@@ -171,9 +182,11 @@ def draw_frame(frame: Frame, captions: tuple[str, str]) -> tuple[Figure, Axes]:
         )
     axes = place(figure, frame.x, frame.y, frame.width, frame.height)
     axes.set(xlim=(0, frame.M), ylim=(frame.N, 0))
-    axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.xaxis.tick_top()
+    axes.tick_params(
+        top=True, labeltop=True, bottom=False, labelbottom=False, left=True, labelleft=True, right=False,
+        labelright=False,
+    )  # fmt: skip
     for axis, side in ((axes.yaxis, frame.rows), (axes.xaxis, frame.columns)):
         gap = 4 + side.number_width() * 72
         axis.set_ticks([place + 0.5 for place in side.places], labels=[each.text for each in side.labels])
@@ -233,7 +246,7 @@ def draw_bar(figure: Figure, corner: tuple[float, float], height: float, drawn: 
     bar.outline.set_visible(False)
     low, high = drawn.norm.vmin, drawn.norm.vmax
     ticks = [low, (low + high) / 2, high] if height > 0.8 else [low, high]
-    numbers = [written(f"{tick:.2g}", 7.0) for tick in ticks]
+    numbers = [written(f"{tick:.3g}", 7.0) for tick in ticks]
     bar.set_ticks(ticks, labels=[number.text for number in numbers])
     axes.tick_params(length=2, width=0.6, color=FAINT, labelcolor=FAINT, pad=2)
     for text, number in zip(axes.get_yticklabels(), numbers, strict=True):
@@ -244,7 +257,7 @@ def draw_bar(figure: Figure, corner: tuple[float, float], height: float, drawn: 
 
 
 def draw_notes(figure: Figure, frame: Frame, notes: Sequence[tuple[str, str]]) -> None:
-    """Writes lines below a map, each with its colour."""
+    """Writes lines, each with its colour, below a map."""
     for line, (note, color) in enumerate(notes):
         x = min(frame.x, max(PAD, frame.size[0] - PAD - written(note, NOTE).width))
         write(figure, x, frame.bottom + 0.1 + 0.17 * line, written(note, NOTE), color=color, va="center")

@@ -130,12 +130,25 @@ def _words(words: Sequence[str] | None, array: Any, axis: int, name: str) -> tup
 
 def _layered(array: object, name: str) -> Any:
     """An array with a first axis of layers if it has heads."""
-    if isinstance(array, list | tuple) and any(hasattr(each, "detach") for each in array):
-        array = [
-            to_numpy(each, name) for each in array
-        ]  # NumPy stacks no tensors from a device or with gradients
-    found = to_numpy(array, name)
+    found = to_numpy(_without_gradients(array, name), name)
     return found[None] if found.ndim == 3 else found
+
+
+def _without_gradients(array: object, name: str) -> object:
+    """Lists of arrays as lists of NumPy arrays: NumPy itself stacks no tensors that have gradients."""
+    if (
+        isinstance(array, list | tuple)
+        and array
+        and (isinstance(array[0], list | tuple) or _is_tensor(array[0]))
+    ):
+        return [
+            to_numpy(each, name) if _is_tensor(each) else _without_gradients(each, name) for each in array
+        ]
+    return array
+
+
+def _is_tensor(array: object) -> bool:
+    return hasattr(array, "detach")
 
 
 def _four(array: Any) -> Any:

@@ -95,14 +95,13 @@ def _number(value: object) -> float | None:
 def _draw_axes(axes: Axes, last: float, *, bottom: bool) -> None:
     axes.set_xlim(0, 1.02 * last or 1.0)
     axes.set_facecolor("white")
-    axes.grid(visible=False)
     axes.grid(visible=True, axis="y", color=RULE, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     axes.spines["bottom"].set(visible=True, color=FAINT, linewidth=0.6)
     axes.tick_params(
         color=FAINT, labelcolor=FAINT, labelsize=_SMALL, labelfontfamily=FAMILY, width=0.6, length=2.5,
-        labelbottom=bottom,
+        bottom=True, labelbottom=bottom, labelleft=True, top=False, right=False,
     )  # fmt: skip
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
