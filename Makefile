@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-full lint types bench docs clean
+.PHONY: demo test test-full lint types bench docs gallery clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,9 @@ types: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest docs README.md
+
+gallery: $(VENV)/.installed
+	$(BIN)/python docs/gallery.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/observed_attention.py

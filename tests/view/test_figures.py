@@ -197,6 +197,7 @@ def test_odd_words_are_drawn_without_a_warning() -> None:
     ):
         save(figure)
         save(figure, "svg")
+        save(figure, "pdf")
         assert "$x^2$" in [text.get_text() for text in shown_texts(figure)]
 
 

@@ -104,7 +104,7 @@ def _draw_axes(axes: Axes, last: float, *, bottom: bool) -> None:
         bottom=True, labelbottom=bottom, labelleft=True, top=False, right=False,
     )  # fmt: skip
     axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.0f}"))
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.6g}"))
