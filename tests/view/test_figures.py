@@ -95,7 +95,7 @@ def test_figures_are_saved_as_picture_and_vectors(name: str, kind: str) -> None:
     assert save(DRAWINGS[name](5), kind).startswith(start)
 
 
-def test_s96_a_small_map_has_every_weight_in_its_cell_and_every_word_beside_it() -> None:
+def test_a_small_map_has_every_weight_in_its_cell_and_every_word_beside_it() -> None:
     weights, source, target = softmax(3, 4), ["The", "cat", "sleeps", "."], ["Il", "gatto", "dorme"]
     figure = view.matrix(weights, source, target)
     axes, bar = figure.axes
@@ -286,6 +286,13 @@ def test_nothing_to_draw_says_so(name: str) -> None:
     said = [text.get_text() for text in figure.texts]
     assert said == ["Empty", "nothing to draw: 2 source words, 0 target words"]
     assert draw([] if name == "alignment" else [[]], [], ["a"]).texts[0].get_text().startswith("nothing")
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "longdouble", "bool", "int8"])
+def test_numbers_of_any_kind_are_drawn(kind: str) -> None:
+    weights = np.eye(40).astype(kind)
+    for draw in (view.matrix, view.heads, view.lines):
+        save(draw(weights, names(40), names(40)))
 
 
 def test_zeros_are_drawn_on_a_scale_that_ends_with_one() -> None:

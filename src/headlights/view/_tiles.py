@@ -45,14 +45,16 @@ class Stack:
             step: Rows and columns of a tile; the last tiles may be cut by the edge.
 
         Returns:
-            NumPy array, shape (N, M) divided by `step` and rounded up.
+            NumPy array, float64, shape (N, M) divided by `step` and rounded up.
         """
         values, (down, across) = self.values[layer, head], step
         N = len(values)
         if self.indices is None:
             if across > 1:
                 values = np.maximum.reduceat(values, np.arange(0, self.M, across), axis=1)
-            return np.maximum.reduceat(values, np.arange(0, N, down), axis=0) if down > 1 else values
+            if down > 1:
+                values = np.maximum.reduceat(values, np.arange(0, N, down), axis=0)
+            return values.astype(np.float64)
         rows, columns, kept = _entries(values, self.indices[layer, head])
         tiles = np.zeros((-(-N // down), -(-self.M // across)))
         np.maximum.at(tiles, (rows // down, columns // across), kept)
@@ -68,7 +70,7 @@ class Stack:
             least: Smaller ones are left out, and so are zeros.
 
         Returns:
-            Rows, columns and weights, from the smallest weight to the largest.
+            Rows, columns and weights (float64), from the smallest weight to the largest.
         """
         values = self.values[layer, head]
         if self.indices is None:
@@ -80,7 +82,7 @@ class Stack:
             rows, columns, kept = rows[chosen], columns[chosen], kept[chosen]
         best = np.argpartition(kept, -count)[-count:] if len(kept) > count else np.arange(len(kept))
         order = best[np.argsort(kept[best], kind="stable")]
-        return rows[order], columns[order], kept[order]
+        return rows[order], columns[order], kept[order].astype(np.float64)
 
 
 def tile_step(count: int, limit: int) -> int:
