@@ -76,7 +76,7 @@ def test_heads_finer_than_dots_are_tiles() -> None:
 
 def test_many_heads_stay_on_one_page() -> None:
     for L, H in [(1, 1), (24, 16), (12, 1), (1, 32)]:
-        width, height = view.heads(np.ones((L, H, 2, 2))).get_size_inches()
+        width, height = view.heads(np.ones((L, H, 2, 2)), title="word " * 80).get_size_inches()
         assert width < 12
         assert height < 16
 

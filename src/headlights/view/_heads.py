@@ -147,7 +147,8 @@ def _lay_out(stack: Stack, source: Sequence[str], target: Sequence[str], title: 
     grid = _Grid(L, H, columns, width, height, gap, x, y, (0.0, 0.0), step, beside, above, "; ".join(notes))
     right = x + columns * width + (columns - 1) * across
     slant = max(overhang(above, width, M) if above else 0.0, BAR)
-    wide = max(right + slant, x + written(grid.note, NOTE).width, written(title or "", TITLE).width + PAD)
+    heading = written(title, TITLE, _WIDEST).width + PAD if title else 0.0
+    wide = max(right + slant, x + written(grid.note, NOTE).width, heading)
     return replace(grid, size=(wide + PAD, grid.bottom + (0.2 if notes else 0.0) + PAD))
 
 

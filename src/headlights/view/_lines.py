@@ -20,6 +20,7 @@ _PITCH = 0.25  # inches from word to word, at most
 _TALLEST = 8.0  # inches of the longer sentence
 _FLOW = 2.4  # inches that ribbons cross
 _GAP = 0.07
+_ENTRY = 0.72  # inches of a head in the legend
 _DRAWN = 4000  # ribbons; the strongest of more
 _VECTORS = 1500  # ribbons; more are drawn as one picture, so that SVG and PDF stay small
 _CURVE = (Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4)
@@ -152,9 +153,6 @@ def _legend_lines(H: int, width: float) -> list[range]:
     """Heads in lines that fit `width` inches."""
     fitting = max(1, int(width / _ENTRY))
     return [range(start, min(start + fitting, H)) for start in range(0, H, fitting)]
-
-
-_ENTRY = 0.72
 
 
 def _write_heads(figure: Figure, heads: range, y: float, H: int) -> None:
