@@ -268,7 +268,7 @@ def test_npz_refuses_words_it_would_shorten(tmp_path: Path) -> None:
 def test_without_numpy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(
-        ImportError, match=r"attention files need NumPy: pip install 'headlights\[translate\]'"
+        ImportError, match=r"attention files and large maps need NumPy: pip install 'headlights\[translate\]'"
     ):
         AttentionMap(["a"], ["b"], weights=[[1]])
 

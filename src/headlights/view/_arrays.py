@@ -45,12 +45,12 @@ def shape_of(array: object, nested: Any) -> tuple[int, ...]:
     if hasattr(array, "shape"):
         return tuple(int(size) for size in array.shape)
     shape = []
-    while isinstance(nested, list):
+    while isinstance(nested, list | tuple) and not hasattr(nested, "shape"):
         shape.append(len(nested))
         if not nested:
             break
         nested = nested[0]
-    return tuple(shape)
+    return (*shape, *map(int, getattr(nested, "shape", ())))
 
 
 def check_words(words: Sequence[str], name: str) -> tuple[str, ...]:
@@ -147,10 +147,16 @@ def to_heads(weights: object, N: int, M: int) -> Heads:
     Raises:
         ValueError: The shape does not fit the words, or a number is negative, infinite or not a number.
     """
+    pair = kept_pair(weights)
+    return _dense(weights, N, M) if pair is None else _expand(*pair, N, M)
+
+
+def kept_pair(weights: object) -> tuple[object, object] | None:
+    """The `values` and `indices` of weights of which the largest were kept, or None for a whole array."""
     values, indices = getattr(weights, "values", None), getattr(weights, "indices", None)
     if values is None or indices is None or callable(values) or callable(indices):
-        return _dense(weights, N, M)
-    return _expand(values, indices, N, M)
+        return None
+    return values, indices
 
 
 def largest_weight(rows: Map) -> float:

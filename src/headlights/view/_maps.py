@@ -69,8 +69,8 @@ class AttentionMap:
         fields: dict[str, Any] = {
             "source": words[0],
             "target": words[1],
-            "weights": None if sparse else _weights(weights, (N, M), "weights"),
-            "values": _weights(values, None, "values", N) if sparse else None,
+            "weights": None if sparse else _weights(weights, N, M, "weights"),
+            "values": _weights(values, N, None, "values") if sparse else None,
             "title": title,
             "links": check_links(links, N, M),
         }
@@ -80,11 +80,13 @@ class AttentionMap:
 
 
 def load_numpy() -> Any:
-    """NumPy, which drawing does without and arrays in files need."""
+    """NumPy, which drawing sentences does without and arrays in files and large maps need."""
     try:
         import numpy  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ImportError("attention files need NumPy: pip install 'headlights[translate]'") from error
+        raise ImportError(
+            "attention files and large maps need NumPy: pip install 'headlights[translate]'"
+        ) from error
     return numpy
 
 
@@ -116,29 +118,53 @@ def to_numpy(array: object, name: str) -> Any:
     return found
 
 
-def _weights(array: object, last: tuple[int, int] | None, name: str, rows: int = 0) -> Any:
-    np = load_numpy()
-    found = to_numpy(array, name)
-    found = found if found.dtype.kind == "f" else found.astype(np.float64)
-    if last is None:
-        good, wanted = (
-            found.shape[-2:-1] == (rows,),
-            f"({rows}, k) or (L, H, {rows}, k) for {rows} target words",
-        )
-    else:
-        N, M = last
-        good = found.shape[-2:] == last
+def check_shape(shape: tuple[int, ...], N: int, M: int | None, name: str) -> None:
+    """Checks the shape of whole weights, or of kept ones.
+
+    Args:
+        shape: What came.
+        N: Target words (rows).
+        M: Source words (columns); None for kept weights, whose last size is free.
+        name: What the caller calls it, for the error.
+
+    Raises:
+        ValueError: It is neither one map nor a map for each layer and head, or does not fit the words.
+    """
+    wanted = f"({N}, k) or (L, H, {N}, k) for {N} target words"
+    if M is not None:
         wanted = f"(N, M) = ({N}, {M}) or (L, H, {N}, {M}) for {N} target and {M} source words"
-    if found.ndim not in (2, 4) or not good or 0 in found.shape[:-2]:
-        raise ValueError(f"{name}: expected shape {wanted}, got {found.shape}")
-    bad = ~(np.isfinite(found) & (found >= 0))
+    fits = shape[-2:-1] == (N,) if M is None else shape[-2:] == (N, M)
+    if len(shape) not in (2, 4) or not fits or 0 in shape[:-2]:
+        hint = "; rows are target words: transpose it" if M is not None and shape[-2:] == (M, N) else ""
+        raise ValueError(f"{name}: expected shape {wanted}, got {shape}{hint}")
+
+
+def check_range(found: Any, name: str) -> None:
+    """Checks that every number of a NumPy array is finite and at least 0.
+
+    Args:
+        found: The array.
+        name: What the caller calls it, for the error.
+
+    Raises:
+        ValueError: One is not.
+    """
+    bad = ~(load_numpy().isfinite(found) & (found >= 0))
     if bad.any():
         raise ValueError(f"{name}: expected finite numbers of at least 0, got {float(found[bad][0])!r}")
-    return found
 
 
-def _indices(array: object, shape: tuple[int, ...], M: int) -> Any:
-    found = to_numpy(array, "indices")
+def check_indices(found: Any, shape: tuple[int, ...], M: int) -> None:
+    """Checks the source words of kept weights.
+
+    Args:
+        found: NumPy array.
+        shape: The shape of the weights.
+        M: Source words.
+
+    Raises:
+        ValueError: The shape is another, or a number is no whole number from -1 to M - 1.
+    """
     if found.shape != shape:
         raise ValueError(f"indices: expected the shape of values, {shape}, got {found.shape}")
     if found.size and found.dtype.kind not in "iu":
@@ -148,4 +174,17 @@ def _indices(array: object, shape: tuple[int, ...], M: int) -> Any:
         raise ValueError(
             f"indices: expected whole numbers from -1 (unused) to {M - 1}, got {int(found[bad][0])}"
         )
+
+
+def _weights(array: object, N: int, M: int | None, name: str) -> Any:
+    found = to_numpy(array, name)
+    found = found if found.dtype.kind == "f" else found.astype("float64")
+    check_shape(found.shape, N, M, name)
+    check_range(found, name)
+    return found
+
+
+def _indices(array: object, shape: tuple[int, ...], M: int) -> Any:
+    found = to_numpy(array, "indices")
+    check_indices(found, shape, M)
     return found.astype("int64")

@@ -229,8 +229,3 @@ class Card {
     this.show(this.picked);
   }
 }
-
-const data = JSON.parse(document.getElementById("data").textContent);
-document.querySelectorAll(".card").forEach((card, index) => {
-  if (data[index]) new Card(card, data[index], index === 0);
-});

@@ -1,0 +1,309 @@
+
+// The picture of one map on two canvases: the map with its labels, redrawn when it moves, and over it what is
+// pointed at, redrawn at every move of the pointer.
+
+const EDGE = { top: 96, right: 34, bottom: 58, least: 64, most: 150 }; // pixels around the cells
+const LINE = 15; // pixels of a label
+const LARGEST_CELL = 34;
+const RINGED = 5; // largest weights of the pointed row
+const FONT = '12px Inter, "Segoe UI", system-ui, Roboto, "Helvetica Neue", Arial, sans-serif';
+
+// 1, 2, 5, 10, 20, … : how many cells stand between labels that do not touch.
+function stride(scale) {
+  const least = LINE / scale;
+  if (least <= 1) return 1;
+  const ten = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((n) => n * ten).find((n) => n >= least);
+}
+
+class MapView {
+  // Both callbacks are given {row, column} or null; either number may be null, at a label.
+  constructor(parent, data, { hovered, picked }) {
+    Object.assign(this, { data, hovered, onPick: picked, picked: null, pointed: null, root: true, clipped: new Map() });
+    this.stage = Object.assign(document.createElement("div"), { className: "stage" });
+    this.canvases = ["base", "over"].map((className) => Object.assign(document.createElement("canvas"), { className }));
+    this.stage.append(...this.canvases);
+    parent.append(this.stage);
+    [this.base, this.over] = this.canvases.map((canvas) => canvas.getContext("2d"));
+    this.front = this.canvases[1];
+    this.front.tabIndex = 0;
+    this.front.setAttribute("role", "application");
+    this.front.setAttribute("aria-roledescription", "attention map");
+    this.listen();
+    new ResizeObserver(() => this.resize()).observe(this.stage);
+  }
+
+  listen() {
+    const { front } = this;
+    front.addEventListener("pointerdown", (event) => this.grab(event));
+    front.addEventListener("pointermove", (event) => this.move(event));
+    front.addEventListener("pointerup", (event) => this.release(event));
+    front.addEventListener("pointerleave", () => this.point(null));
+    front.addEventListener("wheel", (event) => {
+      if (event.deltaY > 0 && this.fitted) return; // nothing left to show: the page scrolls
+      event.preventDefault();
+      this.zoom(Math.exp(-event.deltaY / 400), event.offsetX, event.offsetY);
+    }, { passive: false });
+  }
+
+  // Shows another map of the same size where the last one stood.
+  show(map, scaleTop = map.largest) {
+    this.map = map;
+    this.top = scaleTop;
+    if (!this.view) this.resize();
+    else this.draw();
+  }
+
+  theme(dark) {
+    const style = getComputedStyle(this.stage);
+    this.ink = Object.fromEntries(["ink", "soft", "accent", "edge", "paper", "band", "link"]
+      .map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    this.dark = dark;
+    this.colours = pixelColours(this.data.colours[Number(dark)]);
+    this.draw();
+  }
+
+  resize() {
+    const { width, height } = this.stage.getBoundingClientRect();
+    if (!this.map || width < EDGE.least) return;
+    this.ratio = window.devicePixelRatio;
+    [this.width, this.height] = [width, height];
+    for (const canvas of this.canvases) {
+      [canvas.width, canvas.height] = [Math.round(width * this.ratio), Math.round(height * this.ratio)];
+    }
+    this.left = Math.round(Math.min(Math.max(width * 0.2, EDGE.least), EDGE.most));
+    this.plot = { width: width - this.left - EDGE.right, height: height - EDGE.top - EDGE.bottom };
+    if (!this.view || this.fitted) this.fit();
+    else this.look(this.view);
+  }
+
+  fit() {
+    this.look({ x: 0, y: 0, scale: this.smallest() });
+  }
+
+  smallest() {
+    return Math.min(this.plot.width / this.map.width, this.plot.height / this.map.height, LARGEST_CELL);
+  }
+
+  // Moves to a view, held so that the map fills the plot as far as it can.
+  look({ x, y, scale }) {
+    const kept = Math.max(this.smallest(), Math.min(scale, LARGEST_CELL));
+    const hold = (place, cells, pixels) => Math.max(0, Math.min(place, cells - pixels / kept));
+    this.view = { x: hold(x, this.map.width, this.plot.width), y: hold(y, this.map.height, this.plot.height), scale: kept };
+    this.fitted = kept <= this.smallest() * 1.0001;
+    this.draw();
+  }
+
+  zoom(factor, atX = this.left + this.plot.width / 2, atY = EDGE.top + this.plot.height / 2) {
+    const { x, y, scale } = this.view;
+    const next = Math.max(this.smallest(), Math.min(scale * factor, LARGEST_CELL));
+    const shift = (pixels) => pixels / scale - pixels / next;
+    this.look({ x: x + shift(atX - this.left), y: y + shift(atY - EDGE.top), scale: next });
+  }
+
+  // Brings a cell into view, at a scale at which words can be read.
+  reveal(row, column, readable = false) {
+    const scale = readable ? Math.max(this.view.scale, LINE) : this.view.scale;
+    const { plot } = this;
+    const place = (index, from, pixels) => {
+      const inside = index >= from + 1 && index + 2 <= from + pixels / scale && scale === this.view.scale;
+      return index === null || inside ? from : index + 0.5 - pixels / scale / 2;
+    };
+    this.look({ x: place(column, this.view.x, plot.width), y: place(row, this.view.y, plot.height), scale });
+  }
+
+  at(event) {
+    const { x, y, scale } = this.view;
+    const [right, down] = [event.offsetX - this.left, event.offsetY - EDGE.top];
+    const column = right >= 0 ? Math.floor(x + right / scale) : null;
+    const row = down >= 0 && down < this.plot.height ? Math.floor(y + down / scale) : null;
+    if ((column === null && row === null) || column >= this.map.width || row >= this.map.height) return null;
+    return { row, column };
+  }
+
+  grab(event) {
+    this.start = { x: event.offsetX, y: event.offsetY, view: this.view, moved: false };
+    this.front.setPointerCapture(event.pointerId);
+  }
+
+  move(event) {
+    if (this.start) {
+      const [right, down] = [event.offsetX - this.start.x, event.offsetY - this.start.y];
+      if (Math.hypot(right, down) > 4) this.start.moved = true;
+      const { x, y, scale } = this.start.view;
+      if (this.start.moved) this.look({ x: x - right / scale, y: y - down / scale, scale });
+    }
+    this.point(this.at(event));
+  }
+
+  release(event) {
+    if (this.start && !this.start.moved) this.onPick(this.at(event));
+    this.start = null;
+  }
+
+  point(what) {
+    this.pointed = what;
+    this.soon();
+  }
+
+  pick(what) {
+    this.picked = what;
+    this.soon();
+  }
+
+  // One drawing of what is pointed at for each frame, however often the pointer moves in it.
+  soon() {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.drawOver();
+      this.hovered(this.pointed ?? this.picked);
+    });
+  }
+
+  draw() {
+    if (!this.view || !this.colours) return;
+    const { base, ratio, view, plot, left } = this;
+    const [width, height] = [Math.ceil(plot.width * ratio), Math.ceil(plot.height * ratio)];
+    const pixels = { x: view.x, y: view.y, scale: view.scale * ratio };
+    const seen = raster(this.map, pixels, width, height);
+    const right = Math.min(width, Math.round((this.map.width - view.x) * pixels.scale));
+    const bottom = Math.min(height, Math.round((this.map.height - view.y) * pixels.scale));
+    const image = paint(seen, { width, height, right, bottom, top: this.top, root: this.root, colours: this.colours });
+    base.setTransform(1, 0, 0, 1, 0, 0);
+    base.clearRect(0, 0, base.canvas.width, base.canvas.height);
+    base.putImageData(image, Math.round(left * ratio), Math.round(EDGE.top * ratio));
+    base.setTransform(ratio, 0, 0, ratio, 0, 0);
+    base.font = FONT;
+    this.drawLabels(base);
+    this.drawReceived(base, bottom / ratio);
+    this.drawLinks(base);
+    this.drawOver();
+  }
+
+  drawLabels(brush) {
+    const { view, plot } = this;
+    const step = stride(view.scale);
+    const first = (from) => Math.ceil(from / step) * step;
+    for (let i = first(view.y); i < Math.min(this.map.height, view.y + plot.height / view.scale - 0.5); i += step) {
+      this.label(brush, "row", i, step > 1, this.ink.ink);
+    }
+    for (let j = first(view.x); j < Math.min(this.map.width, view.x + plot.width / view.scale - 0.5); j += step) {
+      this.label(brush, "column", j, step > 1, this.ink.ink);
+    }
+  }
+
+  label(brush, side, index, numbered, colour, plate = null) {
+    const words = side === "row" ? this.data.target : this.data.source;
+    const text = this.clip(brush, numbered ? `${index} ${words[index]}` : words[index], side === "row" ? this.left - 16 : 96);
+    const { view } = this;
+    brush.save();
+    if (side === "row") brush.translate(this.left - 7, EDGE.top + (index + 0.5 - view.y) * view.scale);
+    else {
+      brush.translate(this.left + (index + 0.5 - view.x) * view.scale + 3, EDGE.top - 7);
+      brush.rotate(-Math.PI / 3);
+    }
+    const width = brush.measureText(text).width;
+    const from = side === "row" ? -width : 0;
+    if (plate) {
+      brush.fillStyle = plate;
+      brush.fillRect(from - 4, -LINE / 2 - 1, width + 8, LINE + 2);
+    }
+    brush.fillStyle = colour;
+    brush.textBaseline = "middle";
+    brush.direction = "ltr"; // where the label stands; a word keeps its own direction inside it
+    brush.textAlign = "left";
+    brush.fillText(text, from, 0.5);
+    brush.restore();
+  }
+
+  clip(brush, text, width) {
+    const key = `${width} ${text}`;
+    if (!this.clipped.has(key)) {
+      let shown = text;
+      const letters = [...text];
+      while (letters.length > 1 && brush.measureText(shown).width > width) {
+        letters.length -= Math.max(1, Math.floor(letters.length / 16));
+        shown = `${letters.join("")}…`;
+      }
+      if (this.clipped.size > 20000) this.clipped.clear();
+      this.clipped.set(key, shown);
+    }
+    return this.clipped.get(key);
+  }
+
+  // Bars below the map: what each column receives from all rows. A few columns can receive almost everything; bars
+  // of the uppermost hundredth are cut, so that the rest can be seen.
+  drawReceived(brush, bottom) {
+    const { view, plot, left } = this;
+    const sums = this.map.received();
+    const top = this.map.crowded();
+    const y = EDGE.top + bottom + 8;
+    brush.fillStyle = this.ink.soft;
+    const width = Math.max(1, view.scale - (view.scale >= GRID ? 1 : 0));
+    for (let j = Math.floor(view.x); j < Math.min(this.map.width, view.x + plot.width / view.scale); j += 1) {
+      const height = onScale(sums[j], top, this.root) * 30;
+      const x = Math.max(0, (j - view.x) * view.scale);
+      if (height > 0) brush.fillRect(left + x, y, Math.min(width, plot.width - x), Math.max(height, 0.5));
+    }
+    brush.textAlign = "right";
+    brush.textBaseline = "top";
+    brush.fillText("received", left - 7, y);
+  }
+
+  drawLinks(brush) {
+    brush.strokeStyle = this.ink.link;
+    brush.lineWidth = 1.4;
+    for (const [column, row] of this.data.links) this.ring(brush, row, column, Math.max(3, this.view.scale * 0.27));
+  }
+
+  ring(brush, row, column, radius) {
+    const { view, plot, left } = this;
+    const x = (column + 0.5 - view.x) * view.scale;
+    const y = (row + 0.5 - view.y) * view.scale;
+    if (x < 0 || y < 0 || x > plot.width || y > plot.height) return;
+    brush.beginPath();
+    brush.arc(left + x, EDGE.top + y, radius, 0, 2 * Math.PI);
+    brush.stroke();
+  }
+
+  drawOver() {
+    if (!this.view) return;
+    const { over, ratio } = this;
+    over.setTransform(ratio, 0, 0, ratio, 0, 0);
+    over.clearRect(0, 0, this.width, this.height);
+    over.font = FONT;
+    if (this.picked) this.mark(over, this.picked, this.ink.accent);
+    const { pointed } = this;
+    if (!pointed) return;
+    this.mark(over, pointed, this.ink.band);
+    if (pointed.row === null) return;
+    over.strokeStyle = this.ink.accent;
+    over.lineWidth = 1.5;
+    for (const { index } of strongest(this.map.row(pointed.row), RINGED)) {
+      this.ring(over, pointed.row, index, Math.max(4, this.view.scale * 0.5 + 2));
+    }
+  }
+
+  // A frame around a row and a column, and their labels.
+  mark(brush, { row, column }, colour) {
+    const { view, plot, left } = this;
+    const cells = (count, from, pixels) => Math.min(pixels, (count - from) * view.scale);
+    const width = cells(this.map.width, view.x, plot.width);
+    const height = cells(this.map.height, view.y, plot.height);
+    const thick = Math.max(view.scale, 2) + 1;
+    brush.strokeStyle = colour;
+    brush.lineWidth = 1.3;
+    const y = (row - view.y) * view.scale;
+    if (row !== null && y > -view.scale && y < plot.height) {
+      brush.strokeRect(left - 0.5, EDGE.top + y - 0.5, width + 1, thick);
+      this.label(brush, "row", row, view.scale < LINE, colour, this.ink.paper);
+    }
+    const x = (column - view.x) * view.scale;
+    if (column !== null && x > -view.scale && x < plot.width) {
+      brush.strokeRect(left + x - 0.5, EDGE.top - 0.5, thick, height + 1);
+      this.label(brush, "column", column, view.scale < LINE, colour, this.ink.paper);
+    }
+  }
+}
