@@ -52,7 +52,7 @@ class Explorer {
       return made;
     };
     this.shown = make("b", {});
-    this.search = make("input", { type: "search", placeholder: "Find a token, or #120", spellcheck: false });
+    this.search = make("input", { type: "search", placeholder: "Find a token or #120", spellcheck: false });
     this.search.setAttribute("aria-label", "find a token, or #120 for the one at place 120");
     this.search.addEventListener("input", () => this.find(0));
     this.search.addEventListener("keydown", (event) => {
@@ -71,11 +71,11 @@ class Explorer {
       this.drawLegend();
     });
     parent.append(make("div", { className: "tools" }, this.shown,
+      make("span", { className: "search" }, this.search, this.found),
       make("span", { className: "zoom" }, button("−", "zoom out", () => this.map.zoom(1 / 1.5)),
         button("+", "zoom in", () => this.map.zoom(1.5)), button("fit", "fit the whole map", () => this.map.fit())),
-      make("label", { title: "colours follow the square root of the weight" }, faint, " show faint weights"),
       make("span", { className: "legends" }, "0 ", this.scale, " ", this.largest),
-      make("span", { className: "search" }, this.search, this.found)));
+      make("label", { title: "colours follow the square root of the weight" }, faint, " show faint weights")));
   }
 
   // Colours of the screen, and those of paper while the page is printed.
@@ -199,6 +199,15 @@ class Explorer {
       ...indices(this.data.source).map((column) => ({ row: null, column }))];
   }
 
+  // A weight in words: where it was not kept, what it is below.
+  weightAt(row, column) {
+    const weight = this.shownMap.at(row, column);
+    const kept = this.shownMap.row(row);
+    if (weight > 0 || kept.length < this.data.packed.kept) return decimal(weight);
+    const least = Math.min(...kept.map((entry) => entry.weight));
+    return this.asked.head === undefined ? "none of the kept weights" : `less than ${decimal(least)}`;
+  }
+
   say(what) {
     const map = this.shownMap;
     if (!map) return;
@@ -209,10 +218,7 @@ class Explorer {
     const lines = [];
     const { row = null, column = null } = what ?? {};
     if (row !== null && column !== null) {
-      const weight = map.at(row, column);
-      const all = this.data.packed.kept >= source.length;
-      const said = weight > 0 ? `with ${decimal(weight)}` : all ? "with 0" : "with less than its largest weights";
-      lines.push([...name(target, row), " looks at ", ...name(source, column), ` ${said}`]);
+      lines.push([...name(target, row), " looks at ", ...name(source, column), ` with ${this.weightAt(row, column)}`]);
     }
     if (row !== null) lines.push([...(column === null ? [...name(target, row), " looks at "] : ["Row: "]), ...best(map.row(row), source)]);
     if (column !== null) {

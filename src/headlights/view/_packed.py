@@ -1,7 +1,7 @@
 """Large maps as text: the largest weights of each row, sorted, rounded and deflated, one string a head.
 
-Nothing here ever holds the weights of all heads at once, let alone their zeros. A page's script unpacks a head
-when it is drawn.
+Nothing here ever holds the weights of all heads at once, let alone their zeros. A page's script unpacks a
+head when it is drawn.
 """
 
 import base64
