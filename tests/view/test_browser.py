@@ -1,91 +1,29 @@
-"""The page in a real browser, driven over WebDriver; skipped where chromedriver is not installed."""
+"""The page in a real browser, driven over WebDriver."""
 
-import json
 import re
-import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import ProxyHandler, Request, build_opener
 
 import numpy as np
 import pytest
 
 from headlights.view import AttentionMap, page, svg
+from tests.view.browser import Browser
 
-CHROME = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-component-update",
-    "--disable-background-networking", "--disable-sync",
-    "--disable-dev-shm-usage", "--window-size=1400,1200",
-]  # fmt: skip
 SOURCE = ["<b>", "</script>", "سلام", "👩‍🔬", "&amp;"]
 TARGET = ["'x'", '"><img src=x onerror=a()>', "\u202ez"]
 WEIGHTS = np.random.default_rng(3).dirichlet(np.ones(5) / 2, (2, 3, 3))  # L = 2, H = 3, N = 3, M = 5
 
-pytestmark = pytest.mark.skipif(not (CHROME and DRIVER), reason="needs chromium and chromedriver")
-
-
-class Browser:
-    """The few WebDriver calls that the tests need."""
-
-    def __init__(self, port: int, profile: Path) -> None:
-        self.open = build_opener(ProxyHandler({})).open
-        self.root = f"http://127.0.0.1:{port}"
-        options = {"binary": CHROME, "args": [*FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        started = self.call("/session", {"capabilities": {"alwaysMatch": wanted}})
-        self.root += f"/session/{started['sessionId']}"
-
-    def call(self, path: str, body: dict[str, Any] | None = None, method: str = "POST") -> Any:
-        data = json.dumps(body or {}).encode() if method == "POST" else None
-        request = Request(self.root + path, data, {"Content-Type": "application/json"}, method=method)
-        with self.open(request, timeout=60) as answer:
-            return json.load(answer)["value"]
-
-    def run(self, script: str) -> Any:
-        return self.call("/execute/sync", {"script": script, "args": []})
-
-    def press(self, key: str) -> None:
-        actions = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
-        self.call("/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
-
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    driver = subprocess.Popen(
-        [str(DRIVER), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    folder = tmp_path_factory.mktemp("browser")
-    try:
-        for _ in range(100):
-            try:
-                found = Browser(port, folder / "profile")
-                break
-            except URLError:
-                time.sleep(0.1)
-        else:
-            pytest.skip("chromedriver does not answer")
-        maps = [
-            AttentionMap(SOURCE, TARGET, weights=WEIGHTS, title="</h2>"),
-            AttentionMap(SOURCE, TARGET, weights=WEIGHTS[0, 0], links=[(0, 0)]),
-        ]
-        path = page(maps, title="<b>").save(folder / "page.html")
-        found.call("/url", {"url": path.as_uri()})
-        yield found
-        found.call("", method="DELETE")
-    finally:
-        driver.terminate()
-        driver.wait(10)
+def browser(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    maps = [
+        AttentionMap(SOURCE, TARGET, weights=WEIGHTS, title="</h2>"),
+        AttentionMap(SOURCE, TARGET, weights=WEIGHTS[0, 0], links=[(0, 0)]),
+    ]
+    path: Path = page(maps, title="<b>").save(tmp_path_factory.mktemp("pages") / "page.html")
+    chromium.call("/url", {"url": path.as_uri()})
+    return chromium
 
 
 def test_page_loads_nothing_and_logs_nothing(browser: Browser) -> None:
