@@ -22,6 +22,7 @@ def browser(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Brow
         AttentionMap(SOURCE, TARGET, weights=WEIGHTS[0, 0], links=[(0, 0)]),
     ]
     path: Path = page(maps, title="<b>").save(tmp_path_factory.mktemp("pages") / "page.html")
+    chromium.call("/se/log", {"type": "browser"})  # forgets what earlier pages logged
     chromium.call("/url", {"url": path.as_uri()})
     return chromium
 
