@@ -94,3 +94,23 @@ def test_the_cell_under_the_pointer_is_named(browser: Browser) -> None:
     )
     said = browser.run("return document.querySelector('.card:last-child .readout').textContent")
     assert said == f"{TARGET[1]} looks at {SOURCE[3]} with {WEIGHTS[0, 0, 1, 3]:.3f}"
+
+
+def test_alternatives_stand_side_by_side(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    alternatives = [
+        AttentionMap(list("abcde"), list("hijklmn")[:n], weights=np.full((n, 5), 1 / 5), title=f"−{n}.5")
+        for n in (7, 5)
+    ]
+    path = page(alternatives).save(tmp_path_factory.mktemp("pages") / "beam.html")
+    chromium.call("/url", {"url": path.as_uri()})
+    boxes = chromium.run(
+        "return [...document.querySelectorAll('.card')].map((card) => card.getBoundingClientRect().toJSON())"
+    )
+    assert boxes[0]["top"] == boxes[1]["top"]
+    assert boxes[0]["right"] < boxes[1]["left"]
+    chromium.run(
+        "const move = new PointerEvent('pointermove', {bubbles: true});"
+        "document.querySelector('.card .source').dispatchEvent(move)"
+    )
+    said = chromium.run("return [...document.querySelectorAll('.readout')].map((line) => line.textContent)")
+    assert all(line.startswith("a is seen by ") for line in said)

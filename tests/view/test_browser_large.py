@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from headlights.view import AttentionMap, html, page
+from headlights.view import html
 from headlights.view._colours import map_colours
 from tests.view.browser import Browser
 
@@ -245,20 +245,6 @@ def test_colours_follow_the_scheme_and_print_is_light(browser: Browser) -> None:
 def test_the_page_says_what_was_left_out(browser: Browser) -> None:
     said = browser.run("return document.querySelector('.about').textContent")
     assert said == "Largest 5 of 211 weights per row; means and sums are of these."
-
-
-def test_alternatives_stand_side_by_side(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
-    alternatives = [
-        AttentionMap(list("abcdefg"), list("hijklmn")[:n], weights=np.full((n, 7), 1 / 7), title=f"−{n}.5")
-        for n in (7, 5)
-    ]
-    path = page(alternatives).save(tmp_path_factory.mktemp("pages") / "beam.html")
-    chromium.call("/url", {"url": path.as_uri()})
-    boxes = chromium.run(
-        "return [...document.querySelectorAll('.card')].map((card) => card.getBoundingClientRect().toJSON())"
-    )
-    assert boxes[0]["top"] == boxes[1]["top"]
-    assert boxes[0]["right"] < boxes[1]["left"]
 
 
 def test_a_notebook_shows_a_large_map_in_its_frame(

@@ -38,6 +38,7 @@ def unpacked(packed: Packed, N: int, M: int) -> np.ndarray[Any, Any]:
                 column += sum(
                     raw[(value_bytes + n) * size + place] << 8 * n for n in range(packed.index_bytes)
                 )
+                assert number == 0 or dense[i, column] == 0  # no column twice
                 dense[i, column] += (number / packed.steps) ** 3 * largest
         maps.append(dense)
     return np.array(maps).reshape(packed.layers, packed.heads, N, M)

@@ -29,6 +29,10 @@ class Explorer {
   }
 
   async start() {
+    if (!window.DecompressionStream) {
+      this.readout.textContent = "This browser is too old to unpack the map: it needs DecompressionStream (2023).";
+      return;
+    }
     this.overview.choose(1); // the first head
     await this.overview.fill();
   }

@@ -3,26 +3,16 @@
 // pointed at, redrawn at every move of the pointer.
 
 const EDGE = { top: 96, right: 34, bottom: 58, least: 64, most: 150 }; // pixels around the cells
-const LINE = 15; // pixels of a label
 const LARGEST_CELL = 34;
 const RINGED = 5; // largest weights of the pointed row
-const FONT = '12px Inter, "Segoe UI", system-ui, Roboto, "Helvetica Neue", Arial, sans-serif';
-
-// 1, 2, 5, 10, 20, … : how many cells stand between labels that do not touch.
-function stride(scale) {
-  const least = LINE / scale;
-  if (least <= 1) return 1;
-  const ten = 10 ** Math.floor(Math.log10(least));
-  return [1, 2, 5, 10].map((n) => n * ten).find((n) => n >= least);
-}
 
 class MapView {
   // Both callbacks are given {row, column} or null; either number may be null, at a label.
   constructor(parent, data, { hovered, picked }) {
-    Object.assign(this, { data, hovered, onPick: picked, picked: null, pointed: null, root: true, clipped: new Map() });
-    this.stage = Object.assign(document.createElement("div"), { className: "stage" });
-    this.canvases = ["base", "over"].map((className) => Object.assign(document.createElement("canvas"), { className }));
-    this.stage.append(...this.canvases);
+    Object.assign(this, { data, hovered, onPick: picked, picked: null, pointed: null, root: true });
+    this.labels = new Labels(data);
+    this.canvases = ["base", "over"].map((className) => make("canvas", { className }));
+    this.stage = make("div", { className: "stage" }, ...this.canvases);
     parent.append(this.stage);
     [this.base, this.over] = this.canvases.map((canvas) => canvas.getContext("2d"));
     this.front = this.canvases[1];
@@ -38,6 +28,7 @@ class MapView {
     front.addEventListener("pointerdown", (event) => this.grab(event));
     front.addEventListener("pointermove", (event) => this.move(event));
     front.addEventListener("pointerup", (event) => this.release(event));
+    front.addEventListener("pointercancel", () => { this.start = null; });
     front.addEventListener("pointerleave", () => this.point(null));
     front.addEventListener("wheel", (event) => {
       if (event.deltaY > 0 && this.fitted) return; // nothing left to show: the page scrolls
@@ -47,9 +38,8 @@ class MapView {
   }
 
   // Shows another map of the same size where the last one stood.
-  show(map, scaleTop = map.largest) {
+  show(map) {
     this.map = map;
-    this.top = scaleTop;
     if (!this.view) this.resize();
     else this.draw();
   }
@@ -58,20 +48,20 @@ class MapView {
     const style = getComputedStyle(this.stage);
     this.ink = Object.fromEntries(["ink", "soft", "accent", "edge", "paper", "band", "link"]
       .map((name) => [name, style.getPropertyValue(`--${name}`)]));
-    this.dark = dark;
     this.colours = pixelColours(this.data.colours[Number(dark)]);
     this.draw();
   }
 
   resize() {
     const { width, height } = this.stage.getBoundingClientRect();
-    if (!this.map || width < EDGE.least) return;
+    if (!this.map || width < 2 * EDGE.least) return;
     this.ratio = window.devicePixelRatio;
     [this.width, this.height] = [width, height];
     for (const canvas of this.canvases) {
       [canvas.width, canvas.height] = [Math.round(width * this.ratio), Math.round(height * this.ratio)];
     }
     this.left = Math.round(Math.min(Math.max(width * 0.2, EDGE.least), EDGE.most));
+    this.labels.room = { row: this.left - 16, column: EDGE.top };
     this.plot = { width: width - this.left - EDGE.right, height: height - EDGE.top - EDGE.bottom };
     if (!this.view || this.fitted) this.fit();
     else this.look(this.view);
@@ -170,7 +160,7 @@ class MapView {
     const seen = raster(this.map, pixels, width, height);
     const right = Math.min(width, Math.round((this.map.width - view.x) * pixels.scale));
     const bottom = Math.min(height, Math.round((this.map.height - view.y) * pixels.scale));
-    const image = paint(seen, { width, height, right, bottom, top: this.top, root: this.root, colours: this.colours });
+    const image = paint(seen, { width, height, right, bottom, top: this.map.largest, root: this.root, colours: this.colours });
     base.setTransform(1, 0, 0, 1, 0, 0);
     base.clearRect(0, 0, base.canvas.width, base.canvas.height);
     base.putImageData(image, Math.round(left * ratio), Math.round(EDGE.top * ratio));
@@ -185,52 +175,21 @@ class MapView {
   drawLabels(brush) {
     const { view, plot } = this;
     const step = stride(view.scale);
-    const first = (from) => Math.ceil(from / step) * step;
-    for (let i = first(view.y); i < Math.min(this.map.height, view.y + plot.height / view.scale - 0.5); i += step) {
-      this.label(brush, "row", i, step > 1, this.ink.ink);
-    }
-    for (let j = first(view.x); j < Math.min(this.map.width, view.x + plot.width / view.scale - 0.5); j += step) {
-      this.label(brush, "column", j, step > 1, this.ink.ink);
-    }
-  }
-
-  label(brush, side, index, numbered, colour, plate = null) {
-    const words = side === "row" ? this.data.target : this.data.source;
-    const text = this.clip(brush, numbered ? `${index} ${words[index]}` : words[index], side === "row" ? this.left - 16 : 96);
-    const { view } = this;
-    brush.save();
-    if (side === "row") brush.translate(this.left - 7, EDGE.top + (index + 0.5 - view.y) * view.scale);
-    else {
-      brush.translate(this.left + (index + 0.5 - view.x) * view.scale + 3, EDGE.top - 7);
-      brush.rotate(-Math.PI / 3);
-    }
-    const width = brush.measureText(text).width;
-    const from = side === "row" ? -width : 0;
-    if (plate) {
-      brush.fillStyle = plate;
-      brush.fillRect(from - 4, -LINE / 2 - 1, width + 8, LINE + 2);
-    }
-    brush.fillStyle = colour;
-    brush.textBaseline = "middle";
-    brush.direction = "ltr"; // where the label stands; a word keeps its own direction inside it
-    brush.textAlign = "left";
-    brush.fillText(text, from, 0.5);
-    brush.restore();
-  }
-
-  clip(brush, text, width) {
-    const key = `${width} ${text}`;
-    if (!this.clipped.has(key)) {
-      let shown = text;
-      const letters = [...text];
-      while (letters.length > 1 && brush.measureText(shown).width > width) {
-        letters.length -= Math.max(1, Math.floor(letters.length / 16));
-        shown = `${letters.join("")}…`;
+    const each = (side, from, cells, pixels) => {
+      const end = Math.min(cells, from + pixels / view.scale - 0.5);
+      for (let n = Math.ceil(from / step) * step; n < end; n += step) {
+        this.labels.draw(brush, side, n, this.place(side, n), { colour: this.ink.ink, numbered: step > 1 });
       }
-      if (this.clipped.size > 20000) this.clipped.clear();
-      this.clipped.set(key, shown);
-    }
-    return this.clipped.get(key);
+    };
+    each("row", view.y, this.map.height, plot.height);
+    each("column", view.x, this.map.width, plot.width);
+  }
+
+  // Where a label begins: the right end of a row's, the lower end of a column's.
+  place(side, index) {
+    const { view, left } = this;
+    if (side === "row") return [left - 7, EDGE.top + (index + 0.5 - view.y) * view.scale];
+    return [left + (index + 0.5 - view.x) * view.scale + 3, EDGE.top - 7];
   }
 
   // Bars below the map: what each column receives from all rows. A few columns can receive almost everything; bars
@@ -293,17 +252,18 @@ class MapView {
     const width = cells(this.map.width, view.x, plot.width);
     const height = cells(this.map.height, view.y, plot.height);
     const thick = Math.max(view.scale, 2) + 1;
+    const [numbered, plate] = [view.scale < LINE, this.ink.paper];
     brush.strokeStyle = colour;
     brush.lineWidth = 1.3;
     const y = (row - view.y) * view.scale;
     if (row !== null && y > -view.scale && y < plot.height) {
       brush.strokeRect(left - 0.5, EDGE.top + y - 0.5, width + 1, thick);
-      this.label(brush, "row", row, view.scale < LINE, colour, this.ink.paper);
+      this.labels.draw(brush, "row", row, this.place("row", row), { colour, numbered, plate });
     }
     const x = (column - view.x) * view.scale;
     if (column !== null && x > -view.scale && x < plot.width) {
       brush.strokeRect(left + x - 0.5, EDGE.top - 0.5, thick, height + 1);
-      this.label(brush, "column", column, view.scale < LINE, colour, this.ink.paper);
+      this.labels.draw(brush, "column", column, this.place("column", column), { colour, numbered, plate });
     }
   }
 }

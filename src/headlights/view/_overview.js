@@ -7,12 +7,6 @@ const idle = () => new Promise((done) => {
   else setTimeout(done, 0);
 });
 
-const make = (name, properties, ...children) => {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-};
-
 class Overview {
   constructor(parent, heads, chosen) {
     Object.assign(this, { heads, chosen, thumbs: [], buttons: [] });

@@ -79,6 +79,7 @@ class Card {
     this.heads = data.heads;
     this.rows = meanOf(this.heads);
     this.picked = null;
+    this.peers = []; // cards of the same source, which follow when a word of it is pointed at
     this.bands = ["row", "column"].map(() => element(this.svg, "rect", { class: "band", rx: 3, visibility: "hidden" }));
     this.words = [...this.svg.querySelectorAll(".word")];
     this.names = { source: [], target: [] };
@@ -87,8 +88,8 @@ class Card {
       this.names[side][index] = (word.querySelector("title") ?? word).textContent;
     }
     if (this.heads.flat().length > 1) this.addPicker(root.querySelector(".heads"));
-    this.svg.addEventListener("pointermove", (event) => this.show(this.under(event) ?? this.picked));
-    this.svg.addEventListener("pointerleave", () => this.show(this.picked));
+    this.svg.addEventListener("pointermove", (event) => this.lead(this.under(event) ?? this.picked));
+    this.svg.addEventListener("pointerleave", () => this.lead(this.picked));
     this.svg.addEventListener("click", (event) => this.pick(this.under(event)));
     this.svg.addEventListener("keydown", (event) => this.onKey(event));
     this.show(null);
@@ -110,7 +111,12 @@ class Card {
 
   pick(what) {
     this.picked = JSON.stringify(what) === JSON.stringify(this.picked) ? null : what;
-    this.show(this.picked);
+    this.lead(this.picked);
+  }
+
+  lead(what) {
+    this.show(what);
+    for (const peer of this.peers) peer.show(what?.side === "source" ? what : peer.picked);
   }
 
   onKey(event) {

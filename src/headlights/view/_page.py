@@ -17,7 +17,7 @@ from headlights.view._cards import Item, draw
 from headlights.view._maps import AttentionMap
 from headlights.view._text import visible
 
-_EXPLORER = ("_sparse.js", "_raster.js", "_map.js", "_overview.js", "_token.js", "_explorer.js")
+_EXPLORER = ("_sparse.js", "_raster.js", "_labels.js", "_map.js", "_overview.js", "_token.js", "_explorer.js")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,10 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
-document.querySelectorAll(".card").forEach((card, index) => {
-  if (data[index]?.packed) new Explorer(card, data[index]);
-  else if (data[index]) new Card(card, data[index], index === 0);
+const cards = [...document.querySelectorAll(".card")].flatMap((card, index) => {
+  if (!data[index]) return [];
+  return [data[index].packed ? new Explorer(card, data[index]) : new Card(card, data[index], index === 0)];
 });
+const sourceOf = (card) => JSON.stringify(card.names?.source);
+for (const card of cards.filter(({ names }) => names)) {
+  card.peers = cards.filter((other) => other !== card && sourceOf(other) === sourceOf(card));
+}
