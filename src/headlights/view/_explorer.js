@@ -17,7 +17,7 @@ class Explorer {
     const main = make("div", { className: "main" });
     this.readout = make("p", { className: "readout" });
     this.readout.setAttribute("aria-live", "polite");
-    root.append(make("div", { className: "explore" }, side, main, this.readout));
+    root.append(make("div", { className: several ? "explore" : "explore single" }, side, main, this.readout));
     this.addTools(main);
     this.map = new MapView(main, this.data, { hovered: (what) => this.say(what), picked: (what) => this.pick(what) });
     this.tokens = new TokenPanel(root, this.data, (what) => this.goTo(what));

@@ -38,7 +38,8 @@ class Labels {
     if (side === "column") brush.rotate(-Math.PI / 3);
     if (plate) {
       brush.fillStyle = plate;
-      brush.fillRect(from - 4, -LINE / 2 - 1, width + 8, LINE + 2);
+      const whole = Math.max(width, this.room[side]) + 8;
+      brush.fillRect(side === "row" ? 4 - whole : -4, -LINE / 2 - 1, whole, LINE + 2);
     }
     brush.fillStyle = colour;
     brush.textBaseline = "middle";
