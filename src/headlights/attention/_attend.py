@@ -16,6 +16,7 @@ from headlights.attention._reference import attend_reference
 from headlights.attention._rotary import Rotary
 from headlights.attention._score_base import PreparedKey, Score, autocast_dtype
 from headlights.attention._scores import as_score
+from headlights.attention._visible_keys import prepare_keys
 
 Path = Literal["auto", "blocked", "fused", "reference"]
 PATHS = ("auto", "blocked", "fused", "reference")
@@ -117,7 +118,7 @@ def attend(
             chosen_score = chosen_score.score
         raw = key.key if isinstance(key, PreparedKey) else key
         return attend_fused(query, raw, value, score=chosen_score, mask=mask, dropout=dropout, grid=grid)
-    prepared = key if isinstance(key, PreparedKey) else chosen_score.prepare_key(key)
+    prepared = key if isinstance(key, PreparedKey) else prepare_keys(chosen_score, key, mask, grid)
     run = attend_blocked if chosen == "blocked" else attend_reference
     context, seen = run(
         query,

@@ -32,6 +32,7 @@ class Rotary(Score):
         self.score = score
         self.base = float(base)
         self.finite = score.finite
+        self.needs_visible = score.needs_visible
         self.pair_width = score.pair_width
 
     def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:

@@ -76,18 +76,22 @@ class Score(nn.Module):
 
     Each number must depend on its own query and key (and on their positions) alone: a call may be cut into
     blocks. `headlights.attend` prepares all keys, hidden ones too, because their weights and gradients are
-    exactly zero; where NaN may stand in padding, prepare the keys yourself with `visible`.
+    exactly zero; where NaN may stand in padding, prepare the keys yourself with `visible`, or set
+    `needs_visible`.
 
     Scores of half-precision inputs come in float32: a product of two float16 vectors easily passes 65504.
 
     Attributes:
         finite: Promises that finite inputs never score minus infinity, which saves looking for it. A score
             of minus infinity hides the key. Default: no promise.
+        needs_visible: `prepare_key` decides by the values of the keys, so `headlights.attend` tells it which
+            of them the mask shows to some query. Default: it does not.
         pair_width: How many numbers it holds at once for each pair of a query and a key; the blocked path
             makes its blocks by it. Default: 1.
     """
 
     finite: bool = False
+    needs_visible: bool = False
     pair_width: int = 1
 
     def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from headlights.attention._compiled import compile_additive
+from headlights.attention._factorised import additive_scores, factorise
 from headlights.attention._rotary import Rotary
 from headlights.attention._score_base import PreparedKey, Score, check_width, full_precision, wide
 
@@ -23,6 +25,7 @@ __all__ = [
     "ScaledDot",
     "Score",
     "as_score",
+    "compile_additive",
     "is_own",
 ]
 
@@ -117,6 +120,9 @@ class Additive(Score):
     Source: Bahdanau et al. 2015, arXiv:1409.0473, A.1.2; their W_a and U_a are `W1` and `W2` transposed,
     their v_a is `b`. There is no division by the square root of a width.
 
+    It takes exponentials once per query and once per key instead of a tanh per pair, and holds nothing of
+    size N*M*A, neither forward nor backward. Only traced or transformed calls and second derivatives do.
+
     Args:
         query_dim: E_q, width of a query.
         key_dim: E_k, width of a key; may differ from E_q.
@@ -127,6 +133,7 @@ class Additive(Score):
     """
 
     finite = True
+    needs_visible = True
     bias: nn.Parameter | None
 
     def __init__(
@@ -143,7 +150,6 @@ class Additive(Score):
         self.W1 = nn.Parameter(torch.empty(query_dim, hidden_dim, device=device, dtype=dtype))  # (E_q, A)
         self.W2 = nn.Parameter(torch.empty(key_dim, hidden_dim, device=device, dtype=dtype))  # (E_k, A)
         self.b = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))  # (A,)
-        self.pair_width = max(hidden_dim, 1)
         if bias:
             self.bias = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))  # (A,)
         else:
@@ -164,6 +170,9 @@ class Additive(Score):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:
+        return factorise(super().prepare_key(key, visible=visible, start=start), visible)
+
     def project_key(self, key: Tensor) -> Tensor:
         check_width("key", key, "E_k", self.W2.shape[0])
         projected = key @ self.W2  # (..., M, A)
@@ -171,7 +180,7 @@ class Additive(Score):
 
     def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:  # noqa: ARG002
         check_width("query", query, "E_q", self.W1.shape[0])
-        return _tanh_sums(query @ self.W1, prepared.key, self.b)
+        return additive_scores(query @ self.W1, prepared, self.b)
 
     def extra_repr(self) -> str:
         sizes = f"{self.W1.shape[0]}, {self.W2.shape[0]}, {self.b.shape[0]}"
@@ -247,13 +256,6 @@ def _products(query: Tensor, key: Tensor, scale: Tensor | float) -> Tensor:
     with full_precision(query.device.type):
         # Scaling the query costs N*E products, scaling the scores N*M.
         return (query.to(dtype) * scale) @ key.to(dtype).mT  # (..., N, M)
-
-
-def _tanh_sums(query: Tensor, key: Tensor, b: Tensor) -> Tensor:
-    dtype = wide(query.dtype)
-    with full_precision(query.device.type):
-        hidden = torch.tanh(query.to(dtype)[..., :, None, :] + key.to(dtype)[..., None, :, :])
-        return hidden @ b.to(dtype)  # (..., N, M, A) @ (A,) -> (..., N, M)
 
 
 _SCALED_DOT = ScaledDot()

@@ -1,0 +1,285 @@
+"""Additive scores without a tanh for each pair: exponentials once per query and once per key.
+
+With r = 1 / (1 + e^(2q) e^(2k)), tanh(q + k) = 1 - 2r and its derivative is 4 r (1 - r). So each term of
+sum_a b_a tanh(q_a + k_a) is a product and a division, forward and backward, and nothing of size N*M*A is
+held. Where the keys' range would overflow an exponential, the tanh is taken, in blocks as small.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.overrides import handle_torch_function, has_torch_function
+
+from headlights.attention._compiled import Kernels, kernels_after
+from headlights.attention._mask_shapes import broadcast
+from headlights.attention._score_base import PreparedKey, full_precision, wide
+
+KEY_RANGE = 20.0
+"""Keys stay within ± this, so that e^(2k) keeps far from overflow."""
+QUERY_RANGE = 40.0
+"""Beyond ± this a query is cut off: with any key the tanh is then at least tanh(20), which rounds to 1."""
+CPU_BLOCK, OTHER_BLOCK = 2**18, 2**24
+"""How many terms the kernels without a compiler hold at once: what a CPU's cache holds; elsewhere each block
+is a few launches, so they are larger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorisedKey(PreparedKey):
+    """Projected keys and their exponentials.
+
+    Attributes:
+        exponentials: e^(2(k - c)), without a gradient, float32 or float64, shape (..., M, A).
+        centre: c, the same for all keys of an example, shape (..., M, A); None if it is 0.
+    """
+
+    exponentials: Tensor
+    centre: Tensor | None
+
+
+def factorise(prepared: PreparedKey, visible: Tensor | None) -> PreparedKey:
+    """Take the exponentials of projected keys, if their range allows it.
+
+    It does while the visible keys stay within ± `KEY_RANGE`, or can be brought there by subtracting from each
+    channel the middle of its range, example by example.
+
+    Args:
+        prepared: The projected keys.
+        visible: As in `Score.prepare_key`. Other keys decide nothing.
+
+    Returns:
+        A `FactorisedKey`; the argument itself if the range is too wide or values cannot be looked at.
+    """
+    key = prepared.key.detach()
+    if is_traced(key) or not key.numel():
+        return prepared
+    key = key.to(wide(key.dtype))
+    low, high = key.aminmax()
+    if low >= -KEY_RANGE and high <= KEY_RANGE:
+        exponentials, centre = torch.mul(key, 2).exp_(), None
+    else:  # out of range, or hidden keys are, or NaN
+        low, high = _channel_ranges(key, visible)
+        if not (high - low <= 2 * KEY_RANGE).all():
+            return prepared
+        is_near = (low >= -KEY_RANGE).all() and (high <= KEY_RANGE).all()
+        centre = None if is_near else (low / 2 + high / 2).expand_as(key)
+        exponentials = _exponentials(key, None if centre is None else -centre, KEY_RANGE)
+    return FactorisedKey(prepared.key, prepared.start, exponentials=exponentials, centre=centre)
+
+
+def _channel_ranges(key: Tensor, visible: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the lowest and highest visible key of each example and channel, (..., 1, A); 0 without any."""
+    if visible is None:
+        return key.amin(-2, keepdim=True), key.amax(-2, keepdim=True)
+    hidden = ~visible[..., None]
+    empty = hidden.all(-2, keepdim=True)
+    low = key.masked_fill(hidden, torch.inf).amin(-2, keepdim=True).masked_fill(empty, 0)
+    high = key.masked_fill(hidden, -torch.inf).amax(-2, keepdim=True).masked_fill(empty, 0)
+    return low, high
+
+
+def _exponentials(vectors: Tensor, shift: Tensor | None, most: float) -> Tensor:
+    """Compute e^(2(x + shift)), x + shift cut off at ± `most`."""
+    if shift is None:
+        return vectors.clamp(-most, most).mul_(2).exp_()
+    # A sum near 20 has few digits left in float32, and an exponential shows it.
+    shifted = vectors.double() + shift
+    return shifted.clamp_(-most, most).mul_(2).exp_().to(vectors.dtype)
+
+
+def additive_scores(query: Tensor, prepared: PreparedKey, b: Tensor) -> Tensor:
+    """Compute sum_a b_a tanh(query_a + key_a).
+
+    Args:
+        query: Projected queries, float, shape (..., N, A).
+        prepared: Projected keys, shape (..., M, A); fast if `factorise` took their exponentials.
+        b: Shape (A,).
+
+    Returns:
+        Shape (..., N, M), float32 for half-precision inputs.
+    """
+    if isinstance(prepared, FactorisedKey):
+        return _scores(query, prepared.key, b, prepared.exponentials, prepared.centre)
+    return _scores(query, prepared.key, b, None, None)
+
+
+def _scores(
+    query: Tensor, key: Tensor, b: Tensor, exponentials: Tensor | None, centre: Tensor | None
+) -> Tensor:
+    tensors = (query, key, b)
+    if has_torch_function(
+        tensors
+    ):  # whoever watches operations sees one, not the parts of an autograd.Function
+        return handle_torch_function(_scores, tensors, *tensors, exponentials, centre)  # type: ignore[no-any-return]
+    dtype = wide(query.dtype)
+    with full_precision(query.device.type):
+        query, key, b = query.to(dtype), key.to(dtype), b.to(dtype)
+        if is_traced(query) or is_traced(key) or not (query.numel() and key.numel()):
+            hidden = torch.tanh(query[..., :, None, :] + key[..., None, :, :])
+            return hidden @ b  # (..., N, M, A) @ (A,) -> (..., N, M)
+        leading: tuple[int, ...] = query.shape[:-2]
+        if leading != key.shape[:-2]:
+            leading = broadcast(leading, key.shape[:-2])
+        centre = None if centre is None else centre[..., :1, :]
+        flat = (None if t is None else _flat(t, leading) for t in (query, key, exponentials, centre))
+        query, key, exponentials, centre = flat  # type: ignore[assignment]
+        inputs = (query, key, b)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+            scores: Tensor = _Additive.apply(*inputs, exponentials, centre)  # type: ignore[no-untyped-call]
+        else:
+            scores, _ = _forward(*inputs, exponentials, centre)
+        return scores if len(leading) == 1 else scores.view(*leading, *scores.shape[1:])
+
+
+def _flat(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
+    if tensor.shape[:-2] != leading:
+        tensor = tensor.expand(*leading, *tensor.shape[-2:])
+    return tensor if len(leading) == 1 else tensor.reshape(-1, *tensor.shape[-2:])
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Tell whether a call is traced or transformed, so that values must not be looked at.
+
+    Args:
+        tensor: One of its inputs.
+
+    Returns:
+        Whether it is.
+    """
+    return bool(
+        torch.compiler.is_compiling()
+        or type(tensor) not in (Tensor, nn.Parameter)
+        or tensor.is_meta
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    )
+
+
+class _Additive(torch.autograd.Function):
+    """The scores as one operation on projected queries (B, N, A), keys (B, M, A) and b."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, b: Tensor, exponentials: Tensor | None, centre: Tensor | None
+    ) -> Tensor:
+        scores, left = _forward(query, key, b, exponentials, centre)
+        ctx.save_for_backward(query, key, b, left, exponentials)
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, b, left, exponentials = ctx.saved_tensors
+        with full_precision(grad.device.type):
+            if torch.is_grad_enabled() or is_traced(grad):  # somebody wants the second derivative
+                return *_plain_gradients(grad, query, key, b), None, None
+            return *_gradients(grad, query, key, b, left, exponentials, ctx.needs_input_grad[:3]), None, None
+
+
+def _forward(
+    query: Tensor, key: Tensor, b: Tensor, exponentials: Tensor | None, centre: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the scores and the exponentials of the queries, if that is how they were made."""
+    if exponentials is None:
+        return _block_scores(query, key, b, tanh=True), None
+    left = _exponentials(query, centre, QUERY_RANGE).contiguous()
+    kernels = _kernels(left, exponentials, times=1)
+    if kernels is None:
+        return _block_scores(left, exponentials, b, tanh=False), left
+    return kernels.forward(left, exponentials.contiguous(), b.contiguous()), left
+
+
+def _gradients(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    b: Tensor,
+    left: Tensor | None,
+    right: Tensor | None,
+    needs: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of queries, keys and b; `left` and `right` are the exponentials, if there are."""
+    if left is None or right is None:
+        return _block_gradients(grad, query, key, b, needs, tanh=True)
+    kernels = _kernels(left, right, times=2)
+    if kernels is None:
+        return _block_gradients(grad, left, right, b, needs, tanh=False)
+    return kernels.backward(grad.contiguous(), left, right.contiguous(), b.contiguous(), needs)
+
+
+def _kernels(left: Tensor, right: Tensor, *, times: int) -> Kernels | None:
+    if left.device.type != "cpu":
+        return None
+    return kernels_after(times * left.numel() * right.shape[1])
+
+
+def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients as torch's own operations, which can be differentiated again."""
+    hidden = torch.tanh(query[:, :, None] + key[:, None])  # (B, N, M, A)
+    slope = (1 - hidden * hidden) * b * grad[..., None]
+    return slope.sum(2), slope.sum(1), (hidden * grad[..., None]).sum((0, 1, 2))
+
+
+def _block_scores(left: Tensor, right: Tensor, b: Tensor, *, tanh: bool) -> Tensor:
+    scores = left.new_empty(*left.shape[:2], right.shape[1])
+    for examples, rows, hidden in _blocks(left, right, tanh=tanh):
+        scores[examples, rows] = hidden @ b
+    return scores
+
+
+def _block_gradients(
+    grad: Tensor, left: Tensor, right: Tensor, b: Tensor, needs: Sequence[bool], *, tanh: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    query_grad = torch.empty_like(left) if needs[0] else None
+    key_grad = torch.zeros_like(right) if needs[1] else None
+    b_grad = torch.zeros_like(b) if needs[2] else None
+    one = torch.ones_like(b)
+    for examples, rows, hidden in _blocks(left, right, tanh=tanh):
+        part = grad[examples, rows]
+        if b_grad is not None:
+            b_grad += part.reshape(-1) @ hidden.view(-1, b.shape[0])
+        slope = torch.addcmul(one, hidden, hidden, value=-1, out=hidden).mul_(part[..., None])
+        if query_grad is not None:
+            query_grad[examples, rows] = slope.sum(2)
+        if key_grad is not None:
+            key_grad[examples] += slope.sum(1)
+    return (
+        None if query_grad is None else query_grad.mul_(b),
+        None if key_grad is None else key_grad.mul_(b),
+        b_grad,
+    )
+
+
+def _blocks(left: Tensor, right: Tensor, *, tanh: bool) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Cut the pairs into blocks and compute tanh(q + k) of each, (examples, rows, M, A), in the same memory.
+
+    Args:
+        left: Queries (B, N, A), or their exponentials.
+        right: Keys (B, M, A), or their exponentials.
+        tanh: They are queries and keys, not exponentials.
+
+    Yields:
+        Which examples, which rows, and the block; it may be overwritten.
+    """
+    (B, N, A), M = left.shape, right.shape[1]
+    most = CPU_BLOCK if left.device.type == "cpu" else OTHER_BLOCK
+    rows = min(max(most // (M * A), 1), N)
+    examples = min(max(most // (rows * M * A), 1), B)
+    memory = left.new_empty(examples * rows * M * A)
+    one = left.new_ones(A)  # of the shape of a row: a single number would not be vectorised
+    for first in range(0, B, examples):
+        some = slice(first, min(first + examples, B))
+        for start in range(0, N, rows):
+            place = slice(start, min(start + rows, N))
+            q, k = left[some, place, None], right[some, None]
+            shape = (q.shape[0], q.shape[1], M, A)
+            block = memory[: shape[0] * shape[1] * M * A].view(shape)
+            if tanh:
+                torch.add(q, k, out=block).tanh_()
+            else:
+                torch.addcmul(one, q, k, out=block)
+                torch.addcdiv(one, one, block, value=-2, out=block)
+            yield some, place, block
