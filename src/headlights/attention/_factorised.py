@@ -237,20 +237,27 @@ def _block_gradients(
     key_grad = torch.zeros_like(right) if needs[1] else None
     b_grad = torch.zeros_like(b) if needs[2] else None
     one = torch.ones_like(b)
+    is_step = left.shape[1] == 1  # then the sum over queries is one slope, which takes its place at once
     for examples, rows, hidden in _blocks(left, right, tanh=tanh):
         part = grad[examples, rows]
         if b_grad is not None:
             b_grad += part.reshape(-1) @ hidden.view(-1, b.shape[0])
-        slope = torch.addcmul(one, hidden, hidden, value=-1, out=hidden).mul_(part[..., None])
+        slope = torch.addcmul(one, hidden, hidden, value=-1, out=hidden)
+        if is_step and key_grad is not None:
+            slope = torch.mul(slope, part[..., None], out=key_grad[examples, None])
+        else:
+            slope.mul_(part[..., None])
         if query_grad is not None:
             query_grad[examples, rows] = slope.sum(2)
-        if key_grad is not None:
+        if key_grad is not None and is_step:
+            slope.mul_(b)
+        elif key_grad is not None:
             key_grad[examples] += slope.sum(1)
-    return (
-        None if query_grad is None else query_grad.mul_(b),
-        None if key_grad is None else key_grad.mul_(b),
-        b_grad,
-    )
+    if query_grad is not None:
+        query_grad.mul_(b)
+    if key_grad is not None and not is_step:
+        key_grad.mul_(b)
+    return query_grad, key_grad, b_grad
 
 
 def _blocks(left: Tensor, right: Tensor, *, tanh: bool) -> Iterator[tuple[slice, slice, Tensor]]:

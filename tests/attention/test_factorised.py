@@ -1,0 +1,495 @@
+"""Additive scores by exponentials: accuracy at every scale, wide ranges, gradients, compiling."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from headlights import MultiHeadAttention, attend, masks, observations, scores
+from headlights.attention import PreparedKey, _compiled, _factorised
+from headlights.attention._factorised import FactorisedKey, additive_scores, factorise
+from headlights.attention._mask_shapes import Grid
+from headlights.attention._visible_keys import visible_keys
+
+EPS = 2.0**-23
+needs_compiler = pytest.mark.skipif(_compiled._compiler() is None, reason="no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def _fresh(monkeypatch: pytest.MonkeyPatch, cache: Path) -> _compiled._Loader:
+    """A process that has compiled nothing yet, with a cache folder of its own."""
+    for name in ("HEADLIGHTS_COMPILE", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(_compiled, "_loader", loader := _compiled._Loader())
+    return loader
+
+
+@pytest.fixture(params=["blocks", pytest.param("compiled", marks=needs_compiler)])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[str]:
+    """Run a test without the compiled kernels, in blocks that toy sizes fill, and with them."""
+    loader = _fresh(monkeypatch, cache)
+    if request.param == "compiled":
+        assert loader.bring() is not None
+    else:
+        loader._has_looked = loader._has_tried = True
+        monkeypatch.setattr(_factorised, "CPU_BLOCK", 60)
+    yield request.param
+    assert (loader.kernels is not None) == (request.param == "compiled")
+
+
+def exact(query: Tensor, key: Tensor, b: Tensor) -> Tensor:
+    hidden = torch.tanh(query.double()[..., :, None, :] + key.double()[..., None, :, :])
+    return hidden @ b.double()
+
+
+def leaves(*sizes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    return [torch.randn(size, dtype=dtype).requires_grad_() for size in sizes]
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4])
+@pytest.mark.parametrize("sign", ["one sign", "both signs"])
+def test_scores_lie_within_four_eps_at_every_scale(scale: float, sign: str, kernels: str) -> None:
+    query, key = scale * torch.randn(3, 5, 131), scale * torch.randn(3, 7, 131)
+    b = torch.rand(131) if sign == "one sign" else torch.randn(131)
+    got = additive_scores(query, factorise(PreparedKey(key), None), b)
+    bound = 4 * EPS * float(b.abs().sum())
+    assert (got.double() - exact(query, key, b)).abs().max() <= bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scales=st.tuples(*[st.floats(-4, 4)] * 2),
+    middles=st.tuples(*[st.floats(-1e4, 1e4)] * 2),
+    seed=st.integers(0, 2**20),
+)
+def test_scores_lie_within_four_eps_wherever_the_keys_lie(
+    scales: tuple[float, float], middles: tuple[float, float], seed: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    query = middles[0] + 10 ** scales[0] * torch.randn(2, 3, 61, generator=random)
+    key = middles[1] + 10 ** scales[1] * torch.randn(2, 5, 61, generator=random)
+    # Half of the queries lie where their keys are met, so that the tanh is not at its end.
+    query[0] = 10 ** scales[0] * torch.randn(3, 61, generator=random) - middles[1]
+    b = torch.rand(61, generator=random)
+    got = additive_scores(query, factorise(PreparedKey(key), None), b)
+    # Beyond the range of the factors the sum query + key is rounded first, as in the textbook's form.
+    textbook = torch.tanh(query[:, :, None] + key[:, None]) @ b
+    right = exact(query, key, b)
+    allowed = max(4 * EPS * float(b.sum()), 2 * float((textbook.double() - right).abs().max()))
+    assert (got.double() - right).abs().max() <= allowed
+
+
+@pytest.mark.parametrize(
+    ("middle", "spread", "form"),
+    [(0, 19, "plain"), (500, 19, "centred"), (-1e4, 10, "centred"), (0, 30, "tanh"), (500, 30, "tanh")],
+)
+def test_the_range_of_the_keys_decides_the_form(
+    middle: float, spread: float, form: str, kernels: str
+) -> None:
+    key = middle + spread * (2 * torch.rand(2, 7, 5) - 1)
+    key[:, 0], key[:, 1] = middle - spread, middle + spread
+    query, b = torch.randn(2, 4, 5) - middle, torch.rand(5)
+    prepared = factorise(PreparedKey(key), None)
+    found = "tanh"
+    if isinstance(prepared, FactorisedKey):
+        found = "plain" if prepared.centre is None else "centred"
+    assert found == form
+    inputs = [query.requires_grad_(), key.requires_grad_(), b.requires_grad_()]
+    got = additive_scores(query, type(prepared)(**{**vars(prepared), "key": key}), b)
+    right = exact(*inputs)
+    assert (got - right).abs().max() <= 4 * EPS * b.detach().sum()
+    grad = torch.randn(2, 4, 7)
+    for one, other in zip(
+        torch.autograd.grad(got, inputs, grad), torch.autograd.grad(right, inputs, grad.double()), strict=True
+    ):
+        assert torch.allclose(one.double(), other.double(), atol=1e-5)
+
+
+def test_queries_without_bound_stay_finite(kernels: str) -> None:
+    query = torch.tensor([[-3e38], [-50.0], [0.0], [50.0], [3e38], [torch.inf]])
+    key = torch.tensor([[-20.0], [0.0], [20.0]])
+    got = additive_scores(query, factorise(PreparedKey(key), None), torch.ones(1))
+    assert torch.allclose(got.double(), exact(query, key, torch.ones(1)), atol=4 * EPS, rtol=0)
+    lost = additive_scores(query * torch.nan, factorise(PreparedKey(key), None), torch.ones(1))
+    assert lost.isnan().all()
+
+
+@pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, 1e30, -700.0])
+@pytest.mark.parametrize("middle", [0.0, 300.0])
+def test_padding_neither_moves_the_centre_nor_changes_the_form(rubbish: float, middle: float) -> None:
+    score = scores.Additive(5, 5, 5, dtype=torch.float64)
+    nn.init.eye_(score.W2)
+    clean = middle + torch.randn(3, 4, 5, dtype=torch.float64)
+    lengths = torch.tensor([2, 4, 0])
+    visible = torch.arange(4) < lengths[:, None]
+    dirty = clean.masked_fill(~visible[..., None], rubbish)
+    query, value = torch.randn(3, 2, 5, dtype=torch.float64), torch.randn(3, 4, 2, dtype=torch.float64)
+    results = []
+    for key in (clean.clone().requires_grad_(), dirty.clone().requires_grad_()):
+        prepared = score.prepare_key(key, visible=visible)
+        assert isinstance(prepared, FactorisedKey)
+        assert (prepared.centre is None) == (middle == 0)
+        direct = attend(query, key, value, score=score, mask=masks.lengths(lengths))
+        given = attend(query, prepared, value, score=score, mask=masks.lengths(lengths))
+        assert torch.equal(direct, given)
+        results.append(
+            (prepared, direct, *torch.autograd.grad(direct.square().sum(), [key, *score.parameters()]))
+        )
+    (first, *one), (second, *other) = results
+    for a, b in zip(one, other, strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(first.exponentials, second.exponentials)
+    if first.centre is not None:
+        assert second.centre is not None
+        assert torch.equal(first.centre, second.centre)
+
+
+def test_rows_and_selected_examples_take_everything_along() -> None:
+    key = 100 + torch.randn(3, 6, 5, dtype=torch.float64)
+    prepared = factorise(PreparedKey(key), None)
+    query, b = torch.randn(3, 2, 5, dtype=torch.float64) - 100, torch.randn(5, dtype=torch.float64)
+    whole = additive_scores(query, prepared, b)
+    assert isinstance(prepared, FactorisedKey)
+    assert prepared.centre is not None
+    assert torch.allclose(additive_scores(query, prepared.rows(slice(2, 5)), b), whole[..., 2:5], atol=1e-12)
+    assert additive_scores(query, prepared.rows(slice(2, 2)), b).shape == (3, 2, 0)
+    indices = torch.tensor([2, 0, 0])
+    chosen = additive_scores(query[indices], prepared.select(indices), b)
+    assert torch.allclose(chosen, whole[indices], atol=1e-12)
+
+
+@pytest.mark.parametrize("middle", [0.0, 60.0])
+@pytest.mark.parametrize("spread", [1.0, 100.0])
+def test_gradcheck_through_everything(middle: float, spread: float, kernels: str) -> None:
+    query, key, W1, W2, b, bias = leaves((2, 3, 4), (2, 5, 3), (4, 7), (3, 7), (7,), (7,))
+    score = scores.Additive(4, 3, 7, bias=True, dtype=torch.float64)
+
+    def run(query: Tensor, key: Tensor, W1: Tensor, W2: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+        parameters = {"W1": W1, "W2": spread * W2, "b": b, "bias": bias + middle}
+        # With spread keys the queries meet them only where they are as large.
+        call = (spread * query, key, key)
+        result: Tensor = torch.func.functional_call(
+            _Attend(score), {f"score.{k}": v for k, v in parameters.items()}, call
+        )
+        return result
+
+    assert torch.autograd.gradcheck(run, (query, key, W1, W2, b, bias), atol=1e-4, rtol=1e-3)
+
+
+class _Attend(nn.Module):
+    def __init__(self, score: scores.Score, **options: Any) -> None:
+        super().__init__()
+        self.score, self.options = score, options
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return attend(query, key, value, score=self.score, **self.options)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 1), (1, 5, 1, 3), (5, 1, 7, 2), (3, 2, 2, 1), (2, 11, 13, 17)], ids=str
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gradients_equal_the_textbooks_at_any_size(sizes: tuple[int, ...], dtype: Any, kernels: str) -> None:
+    B, N, M, A = sizes
+    inputs = leaves((B, N, A), (B, M, A), (A,), dtype=dtype)
+    key = inputs[1]
+    grad = torch.randn(B, N, M, dtype=dtype)
+    prepared = factorise(PreparedKey(key), None)
+    got = torch.autograd.grad(additive_scores(inputs[0], prepared, inputs[2]), inputs, grad)
+    right = torch.autograd.grad(exact(*inputs), inputs, grad.double())
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for one, other in zip(got, right, strict=True):
+        assert torch.allclose(one.double(), other.double(), atol=tolerance, rtol=tolerance)
+    for chosen in itertools.combinations(range(3), 2):  # the others are not computed
+        asked = [inputs[i] for i in chosen]
+        some = torch.autograd.grad(additive_scores(inputs[0], prepared, inputs[2]), asked, grad)
+        for i, one in zip(chosen, some, strict=True):
+            assert torch.equal(one, got[i])
+
+
+def test_leading_dimensions_broadcast(kernels: str) -> None:
+    b = torch.randn(3, dtype=torch.float64)
+    for left, right in [((), ()), ((2,), ()), ((), (2,)), ((2, 1), (5,)), ((2, 5), (2, 5))]:
+        query, key = torch.randn(*left, 4, 3).double(), torch.randn(*right, 7, 3).double()
+        got = additive_scores(query, factorise(PreparedKey(key), None), b)
+        assert torch.allclose(got, exact(query, key, b), atol=1e-12)
+        assert got.shape == exact(query, key, b).shape
+    strided = torch.randn(4, 3, 2).double().permute(2, 0, 1)
+    got = additive_scores(strided, factorise(PreparedKey(strided), None), b)
+    assert torch.allclose(got, exact(strided, strided, b), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype, kernels: str) -> None:
+    query, key, b = torch.randn(2, 3, 61, dtype=dtype), torch.randn(2, 5, 61, dtype=dtype), torch.rand(61)
+    got = additive_scores(query, factorise(PreparedKey(key), None), b.to(dtype))
+    assert got.dtype == torch.float32
+    assert (got - exact(query, key, b.to(dtype))).abs().max() <= 4 * EPS * float(b.sum())
+    score = scores.Additive(5, 5, 3, dtype=dtype)
+    x = torch.randn(2, 4, 5, dtype=dtype, requires_grad=True)
+    torch.autograd.backward(attend(x, x, x, score=score).float().sum())
+    assert score.b.grad is not None
+    assert score.b.grad.dtype == dtype
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself, in forward mode
+def test_second_derivatives_and_forward_mode_take_the_tanh() -> None:
+    query, key, b = leaves((2, 3, 5), (2, 4, 5), (5,))
+
+    def run(query: Tensor, key: Tensor, b: Tensor) -> Tensor:
+        return additive_scores(query, factorise(PreparedKey(key), None), b)
+
+    assert isinstance(factorise(PreparedKey(key), None), FactorisedKey)
+    assert torch.autograd.gradgradcheck(run, (query, key, b))
+    prepared = factorise(PreparedKey(key.detach()), None)  # outside, so that it has its exponentials
+    tangent = torch.randn_like(query)
+    with torch.no_grad():
+        plain = query.detach()
+        got = torch.func.jvp(lambda q: additive_scores(q, prepared, b), (plain,), (tangent,))[1]
+        right = torch.func.jvp(lambda q: exact(q, key, b), (plain,), (tangent,))[1]
+    assert torch.allclose(got, right, atol=1e-12)
+    many = torch.func.vmap(lambda q, k: additive_scores(q, factorise(PreparedKey(k), None), b))(query, key)
+    assert torch.allclose(many, exact(query, key, b), atol=1e-12)
+    grads = torch.autograd.grad(
+        run(query, key, b), query, torch.eye(24).double().view(24, 2, 3, 4), is_grads_batched=True
+    )
+    jacobian = torch.autograd.functional.jacobian(lambda q: exact(q, key, b), query)
+    assert torch.allclose(grads[0].view(2, 3, 4, 2, 3, 5), jacobian, atol=1e-12)
+
+
+def test_keys_prepared_outside_serve_compiled_calls() -> None:
+    score = scores.Additive(5, 5, 3).requires_grad_(False)
+    query, key = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
+    prepared = score.prepare_key(key)
+    traced = torch.compile(lambda q: score(q, prepared), backend="eager", fullgraph=True)
+    assert torch.allclose(traced(query), score(query, prepared), atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["reference", "blocked"])
+def test_paths_hand_gradients_to_every_parameter_and_a_learned_bias(path: Any, small_blocks: None) -> None:
+    score = scores.Additive(5, 5, 3, bias=True, dtype=torch.float64)
+    query, key, added = leaves((2, 5, 5), (2, 7, 5), (5, 7))
+    wanted = [query, key, added, *score.parameters()]
+
+    def run(path: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+        mask = masks.bias(added) & masks.causal() & masks.lengths([7, 4])
+        out = attend(query, key, key, score=score, mask=mask, path=path)
+        return out, torch.autograd.grad(out.square().sum(), wanted)
+
+    inside = (query @ score.W1)[:, :, None] + (key @ score.W2 + score.bias)[:, None]
+    raw = torch.tanh(inside) @ score.b + added
+    seen = (torch.arange(7) <= torch.arange(5)[:, None] + 2) & (
+        torch.arange(7) < torch.tensor([[[7]], [[4]]])
+    )
+    right = raw.masked_fill(~seen, -torch.inf).softmax(-1) @ key
+    out, grads = run(path)
+    assert torch.allclose(out, right, atol=1e-12)
+    for one, other in zip(grads, torch.autograd.grad(right.square().sum(), wanted), strict=True):
+        assert torch.allclose(one, other, atol=1e-11)
+
+
+def test_multi_head_attention_takes_them(kernels: str) -> None:
+    module = MultiHeadAttention(12, 3, batch_first=True, score=scores.Additive(4, 4, 5), dtype=torch.float32)
+    x = torch.randn(2, 7, 12)
+    padding = torch.arange(7) >= torch.tensor([[7], [4]])
+    output, weights = module(x, x, x, key_padding_mask=padding)
+    dirty = x.masked_fill(padding[..., None], 1e3)
+    again, same = module(x, dirty, dirty, key_padding_mask=padding)
+    assert torch.allclose(output, again, atol=1e-6)
+    assert torch.allclose(weights, same, atol=1e-6)
+
+
+def test_nothing_as_large_as_all_pairs_is_held() -> None:
+    class Largest(torch.utils._python_dispatch.TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple | list) else [result]:
+                if isinstance(tensor, Tensor):
+                    self.size = max(self.size, tensor.untyped_storage().nbytes() // tensor.element_size())
+            return result
+
+    B, N, M, A = 2, 128, 128, 64
+    for scale in (1.0, 1000.0):  # by exponentials and by tanh
+        query, key, b = leaves((B, N, A), (B, M, A), (A,), dtype=torch.float32)
+        with Largest() as largest:
+            prepared = factorise(PreparedKey(scale * key), None)
+            torch.autograd.backward(additive_scores(query, prepared, b).sum())
+        assert isinstance(prepared, FactorisedKey) == (scale == 1.0)
+        assert largest.size <= _factorised.CPU_BLOCK < B * N * M * A
+
+
+def test_visible_keys_of_masks() -> None:
+    grid = Grid((2, 3), 5, 7, torch.device("cpu"))
+    keep = torch.rand(2, 1, 5, 7) > 0.7
+    cases = {
+        masks.lengths([3, 0]): (torch.arange(7) < torch.tensor([3, 0])[:, None])[:, None].expand(2, 3, 7),
+        masks.keep(keep): keep.any(-2).expand(2, 3, 7),
+        # the last query stands at the last key, the first at key 2: nobody looks at the keys 0 and 1
+        masks.window(0, 0): (torch.arange(7) >= 2).expand(2, 3, 7),
+        masks.causal() & masks.lengths([3, 0]): (torch.arange(7) < torch.tensor([3, 0])[:, None])[
+            :, None
+        ].expand(2, 3, 7),
+        ~masks.window(7, 7): torch.zeros(2, 3, 7, dtype=torch.bool),
+    }
+    for mask, right in cases.items():
+        found = visible_keys(mask, grid, (2, 3))
+        assert found is not None
+        assert torch.equal(found, right), mask
+        shared = visible_keys(mask, grid, (1, 3))
+        assert shared is not None
+        assert torch.equal(shared, right.any(0, keepdim=True)), mask
+        plain = visible_keys(mask, grid, ())
+        assert plain is not None
+        assert torch.equal(plain, right.any(0).any(0)), mask
+    assert visible_keys(masks.window(9, 9), grid, (2, 3)) is None
+
+
+def test_visible_keys_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlights.attention._visible_keys.BLOCK_PAIRS", 1)
+    test_visible_keys_of_masks()
+
+
+def test_only_scores_that_ask_are_told_what_is_visible() -> None:
+    told = []
+
+    class Asking(scores.Dot):
+        def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:
+            told.append(visible)
+            return super().prepare_key(key, visible=visible, start=start)
+
+    x = torch.randn(2, 5, 3)
+    options: dict[str, Any] = {"mask": masks.lengths([2, 5]), "path": "reference"}
+    score = Asking()
+    right = attend(x, x, x, score=score, **options)
+    score.needs_visible = True
+    assert torch.equal(attend(x, x, x, score=score, **options), right)
+    attend(x, x, x, score=score, path="reference")
+    assert told[0] is None
+    assert told[1].tolist() == [[True, True, False, False, False], [True] * 5]
+    assert told[2] is None
+
+
+@needs_compiler
+def test_one_compilation_serves_all_shapes_and_later_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loader = _fresh(monkeypatch, tmp_path)
+    commands: list[Any] = []
+    run = subprocess.run
+
+    def counted(command: Any, **options: Any) -> Any:
+        commands.append(command)
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    monkeypatch.setattr(_compiled, "TERMS_BEFORE_COMPILING", 1000)
+    b = torch.randn(3)
+    for B, N, M in ((1, 1, 1), (2, 3, 5), (7, 11, 13), (1, 5, 1), (5, 1, 7)):
+        before = loader.terms
+        query, key = torch.randn(B, N, 3), torch.randn(B, M, 3)
+        got = additive_scores(query, factorise(PreparedKey(key), None), b)
+        assert torch.allclose(got.double(), exact(query, key, b), atol=1e-6)
+        if loader.kernels is None:  # a small call never compiles
+            assert loader.terms == before + B * N * M * 3 < 1000
+    # 3 + 90 + 3003 terms: the third call compiled, no other
+    assert len(commands) == 1
+    assert loader.kernels is not None
+    later = _fresh(monkeypatch, tmp_path)
+    assert later.after(1) is not None  # loaded at its first call, however small
+    assert scores.compile_additive()
+    assert len(commands) == 1
+
+
+@pytest.mark.parametrize("name", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "HEADLIGHTS_COMPILE"])
+def test_compiling_can_be_switched_off(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    loader = _fresh(monkeypatch, tmp_path)
+    monkeypatch.setenv(name, "0" if name == "HEADLIGHTS_COMPILE" else "1")
+    assert loader.after(2**40) is None
+    assert not scores.compile_additive()
+    assert not any(tmp_path.iterdir())
+
+
+def test_without_a_compiler_blocks_serve_in_silence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _fresh(monkeypatch, tmp_path)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert not scores.compile_additive()
+    query, key, b = torch.randn(2, 3, 5), torch.randn(2, 7, 5), torch.randn(5)
+    got = additive_scores(query, factorise(PreparedKey(key), None), b)
+    assert torch.allclose(got.double(), exact(query, key, b), atol=1e-6)
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/c++", f"{sys.executable} -c raise(SystemExit('no'))"])
+def test_a_broken_compiler_warns_once(compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _fresh(monkeypatch, tmp_path)
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.warns(
+        UserWarning, match=r"additive scores: .* could not compile the fast kernels \(.*\); the slower"
+    ):
+        assert not scores.compile_additive()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not scores.compile_additive()
+
+
+@needs_compiler
+def test_a_broken_library_on_disk_is_compiled_anew(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    loader = _fresh(monkeypatch, tmp_path)
+    goal = _compiled._cached()
+    goal.parent.mkdir(parents=True)
+    goal.write_bytes(b"torn")
+    assert loader.after(1) is None
+    assert scores.compile_additive()
+    assert goal.stat().st_size > 1000
+    assert os.listdir(goal.parent) == [goal.name]
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "headlights").write_text("in the way")
+    _fresh(monkeypatch, tmp_path)
+    assert scores.compile_additive()
+
+
+@needs_compiler
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    assert _fresh(monkeypatch, cache).bring() is not None
+    inputs = leaves((3, 5, 37), (3, 7, 37), (37,), dtype=torch.float32)
+    found = []
+    monkeypatch.setattr(_compiled, "TERMS_OF_A_THREAD", 1)
+    for threads in (1, 4):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        out = additive_scores(inputs[0], factorise(PreparedKey(inputs[1]), None), inputs[2])
+        found.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6)
+
+
+def test_watchers_see_additive_scores(small_blocks: None) -> None:
+    score = scores.Additive(5, 5, 3)
+    x = torch.randn(2, 4, 5)
+    weights = attend(x, x, x, score=score, observe=observations.Weights())[1]
+    hidden = torch.tanh((x @ score.W1)[:, :, None] + (x @ score.W2)[:, None])
+    assert torch.allclose(weights, (hidden @ score.b).softmax(-1), atol=1e-6)
