@@ -140,7 +140,7 @@ def _is_allowed() -> bool:
 
 def _cached() -> Path:
     """Where the library for this source, this machine and this version lies, or will."""
-    facts = [_SOURCE.read_text("utf-8"), _FLAGS, platform.platform(), platform.machine()]
+    facts = [_SOURCE.read_text("utf-8"), _FLAGS, platform.system(), platform.machine()]
     with contextlib.suppress(OSError):  # only Linux has it; a home may be shared by machines of many kinds
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
         facts += sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})

@@ -110,10 +110,8 @@ def _scores(
     query: Tensor, key: Tensor, b: Tensor, exponentials: Tensor | None, centre: Tensor | None
 ) -> Tensor:
     tensors = (query, key, b)
-    if has_torch_function(
-        tensors
-    ):  # whoever watches operations sees one, not the parts of an autograd.Function
-        return handle_torch_function(_scores, tensors, *tensors, exponentials, centre)  # type: ignore[no-any-return]
+    if has_torch_function(tensors):  # who watches operations would not see an autograd.Function
+        return handle_torch_function(_scores, tensors, *tensors, exponentials, centre)
     dtype = wide(query.dtype)
     with full_precision(query.device.type):
         query, key, b = query.to(dtype), key.to(dtype), b.to(dtype)
@@ -174,7 +172,8 @@ class _Additive(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, b, left, exponentials = ctx.saved_tensors
         with full_precision(grad.device.type):
-            if torch.is_grad_enabled() or is_traced(grad):  # somebody wants the second derivative
+            is_batched = torch._C._functorch.is_legacy_batchedtensor(grad)  # is_grads_batched=True
+            if torch.is_grad_enabled() or is_batched or is_traced(grad):  # perhaps a second derivative
                 return *_plain_gradients(grad, query, key, b), None, None
             return *_gradients(grad, query, key, b, left, exponentials, ctx.needs_input_grad[:3]), None, None
 
