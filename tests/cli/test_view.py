@@ -62,7 +62,7 @@ def test_heads_of_a_file_are_averaged(headlights: Command, tmp_path: Path, shape
         ([], "view needs a sentence to translate: headlights view MODEL 'A sentence.'"),
         (["\u200b "], "view needs a sentence to translate: "),
         (["red", "--target", " "], "--target is blank: expected a translation of the sentence"),
-        (["r\udcff"], "SENTENCE: is not UTF-8 at character 2; set the terminal to UTF-8"),
+        (["r\udcff"], "TEXT: is not UTF-8 at character 2; set the terminal to UTF-8"),
         (["red", "--target", "\udcff"], "--target: is not UTF-8 at character 1"),
         (["red", "--save", "a.txt"], "--save a.txt: expected a name that ends in .json, .npz, .safetensors"),
         (["red", "--html", "none/a.html"], "--html none/a.html: there is no folder none; make it first"),
@@ -80,7 +80,7 @@ def test_broken_file_and_sentence_beside_a_file_are_refused(headlights: Command,
     path.write_text('{"format"')
     assert headlights("view", path).error.startswith(f"{path}: expected JSON in UTF-8, got ")
     assert headlights("view", path, "red").error == (
-        f"{path} is a file of weights: it takes no sentence; expected a model folder for that"
+        f"{path} is a file of weights: TEXT needs a model folder instead"
     )
     assert (
         "expected a name that ends in .json, .npz, .safetensors" in headlights("view", Path(__file__)).error

@@ -1,90 +1,147 @@
-"""`headlights view`: where a translator looked, in the terminal and as a page."""
+"""`headlights view`: where a model looked, in the terminal, as a page, as a picture and as a file."""
 
+import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headlights.cli.common import (
-    Beam,
     Device,
     Threads,
     UsageError,
     check_device,
     check_output,
-    check_text,
+    note,
     set_threads,
 )
+from headlights.cli.heads import check_drawable, is_wide, mean_map, pick_heads, print_summary
+from headlights.cli.sources import FORMATS, find_maps, read_text
+from headlights.cli.watching import PARTS, SHORT, TOP, Reading
 
 if TYPE_CHECKING:
     from headlights.view import AttentionMap
 
-_FORMATS = (".json", ".npz", ".safetensors")
-
 
 def command(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model or run folder, or a file of attention weights.")
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model or run folder, a Hugging Face model folder, or a file of attention weights.",
+        ),
     ],
-    sentence: Annotated[
-        str | None, typer.Argument(help="What to translate; not for a file of weights.")
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="What the model reads; not for a file of weights.")
+    ] = None,
+    text_file: Annotated[
+        Path | None, typer.Option(help="Read TEXT from a file; - is standard input.")
     ] = None,
     target: Annotated[
         str | None, typer.Option(help="Force this translation instead of searching for one.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page to open in a browser, offline.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=1, help="Draw this layer, from 1. Default: the mean of all.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(min=1, help="Draw this head, from 1. Default: the mean of all.")
+    ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Of an encoder–decoder model, draw and save {', '.join(PARTS)}; the first unless asked."
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Keep a row's largest weights, so many. Default: all up to {SHORT} tokens, then {TOP}.",
+        ),
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--all", help="Keep all weights, also of a long text.")] = False,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut what is too long for the model.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with all heads, to open in a browser, offline.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open that page in the browser.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     save: Annotated[
         Path | None, typer.Option(help="Write the weights themselves: .json, .npz or .safetensors.")
     ] = None,
     color: Annotated[bool | None, typer.Option("--color/--no-color", help="Default: on a terminal.")] = None,
-    beam: Beam = 5,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Hypotheses kept per sentence; 1 is greedy. Default: 5.")
+    ] = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Draw the attention of a translation."""
-    from headlights import view
-    from headlights.translation.folders import replace_file
-
+    """Draw the attention of a translation, or of a Hugging Face model over a text."""
     set_threads(threads)
     for path, option in ((html, "--html"), (svg, "--svg"), (save, "--save")):
         check_output(path, option)
-    if save is not None and save.suffix not in _FORMATS:
-        raise UsageError(f"--save {save}: expected a name that ends in {', '.join(_FORMATS)}")
-    if model.is_file():
-        attention = _read(model, sentence, target)
-    else:
-        attention = _translate(model, sentence, target, beam, check_device(device))
-    shown = _flat(attention)
-    print(view.terminal(shown, attention.source, attention.target, color=color))
-    if attention.links:
-        print()
-        print(view.alignment_text(attention.links, attention.source, attention.target))
-    if html is not None:
-        with replace_file(html) as file:
-            file.write(view.page([attention]).text)
-        print(f"page: {html}")
+    if save is not None and save.suffix not in FORMATS:
+        raise UsageError(f"--save {save}: expected a name that ends in {', '.join(FORMATS)}")
+    if top is not None and keep_all:
+        raise UsageError("give either --top or --all, not both")
+    if part is not None and part not in PARTS:
+        raise UsageError(f"--part {part}: expected one of {', '.join(PARTS)}")
+    reading = Reading(
+        text=read_text(text, text_file),
+        target=target,
+        top=0 if keep_all else top,
+        truncate=truncate,
+        beam=beam,
+        device=check_device(device),
+    )
+    maps = find_maps(model, reading)
+    if part is not None and len(maps) == 1:
+        raise UsageError(f"--part {part}: {model} is no encoder–decoder model of Hugging Face's")
+    attention = maps[part or next(iter(maps))]
+    shown = pick_heads(attention, layer, head)
+    check_drawable(shown, svg, "--svg")
+    _print(shown, color)
+    if html is not None or open_page:
+        _write_page(list(maps.values()), html, open_page)
     if svg is not None:
-        with replace_file(svg) as file:
-            file.write(view.svg(shown, attention.source, attention.target))
-        print(f"picture: {svg}")
+        _write_picture(shown, svg)
     if save is not None:
         _save(save, attention)
         print(f"weights: {save}")
 
 
-def _read(path: Path, sentence: str | None, target: str | None) -> "AttentionMap":
-    """Attention from a file of weights."""
+def _print(shown: "AttentionMap", color: bool | None) -> None:
     from headlights import view
 
-    if sentence is not None or target is not None:
-        raise UsageError(
-            f"{path} is a file of weights: it takes no sentence; expected a model folder for that"
-        )
-    try:
-        return view.load_attention(path)
-    except ValueError as error:  # one line that names the file
-        raise UsageError(str(error)) from None
+    if is_wide(shown):
+        print_summary(shown)
+        return
+    print(view.terminal(mean_map(shown), shown.source, shown.target, color=color))
+    if shown.links:
+        print()
+        print(view.alignment_text(shown.links, shown.source, shown.target))
+
+
+def _write_page(maps: "list[AttentionMap]", path: Path | None, open_page: bool) -> None:
+    from headlights import view
+    from headlights.translation.folders import replace_file
+
+    place = path or Path(mkdtemp(prefix="headlights-")) / "attention.html"
+    with replace_file(place) as file:
+        file.write(view.page(maps).text)
+    print(f"page: {place}")
+    if open_page and not webbrowser.open(place.absolute().as_uri()):
+        note(f"--open: found no browser; open {place} in one")
+
+
+def _write_picture(shown: "AttentionMap", path: Path) -> None:
+    from headlights import view
+    from headlights.translation.folders import replace_file
+
+    with replace_file(path) as file:
+        file.write(view.svg(mean_map(shown), shown.source, shown.target))
+    print(f"picture: {path}")
 
 
 def _save(path: Path, attention: "AttentionMap") -> None:
@@ -96,46 +153,3 @@ def _save(path: Path, attention: "AttentionMap") -> None:
         raise UsageError(f"--save {path}: cannot be written: {error.strerror}") from None
     except ValueError as error:  # a word that the format cannot hold
         raise UsageError(f"--save {path}: {error}") from None
-
-
-def _translate(
-    model: Path, sentence: str | None, target: str | None, beam: int, device: str | None
-) -> "AttentionMap":
-    """Attention between the words of a sentence and of its translation."""
-    from headlights import view
-    from headlights.translation.corpus import is_blank
-    from headlights.translation.translator import Translator
-
-    for text, name in ((sentence, "SENTENCE"), (target, "--target")):
-        if text is not None:
-            check_text(text, name)
-    if sentence is None or is_blank(sentence):
-        raise UsageError("view needs a sentence to translate: headlights view MODEL 'A sentence.'")
-    if target is not None and is_blank(target):
-        raise UsageError("--target is blank: expected a translation of the sentence")
-    translator = Translator.load(model, device=device)
-    if target is None:
-        (found,) = translator.translate([sentence], beam=beam)
-    else:
-        (found,) = translator.align([sentence], [target])
-    if found.weights is None:
-        raise UsageError(f"{model} was trained without attention: there is nothing to view")
-    title = f"{sentence} → {found.text}"
-    return view.AttentionMap(
-        found.source_words, found.words, weights=found.weights, title=title, links=found.alignment
-    )
-
-
-def _flat(attention: "AttentionMap") -> Any:
-    """One map (N, M): the mean over layers and heads where there are several."""
-    import numpy as np
-
-    if attention.weights is not None:
-        return attention.weights if attention.weights.ndim == 2 else attention.weights.mean((0, 1))
-    if attention.values.ndim == 2:
-        return attention
-    dense = np.zeros((*attention.values.shape[:-1], len(attention.source) + 1))
-    np.put_along_axis(
-        dense, attention.indices, attention.values, -1
-    )  # -1, an unused slot, falls into the last column
-    return dense[..., :-1].mean((0, 1))
