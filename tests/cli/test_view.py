@@ -3,8 +3,10 @@
 import json
 import os
 import subprocess
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headlights import view
@@ -86,6 +88,76 @@ def test_broken_file_and_sentence_beside_a_file_are_refused(headlights: Command,
         "expected a name that ends in .json, .npz, .safetensors" in headlights("view", Path(__file__)).error
     )
     assert headlights("view", tmp_path / "none", "red").error.startswith(f"{tmp_path}/none does not exist; ")
+    for name in ("none.json", "none.npz", "none.safetensors"):
+        assert headlights("view", tmp_path / name).error == (
+            f"{tmp_path}/{name} does not exist; expected a file of weights or a model folder"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["--target", "red"], "--target"),
+        (["--beam", "2"], "--beam"),
+        (["--top", "2"], "--top"),
+        (["--all"], "--all"),
+        (["--truncate"], "--truncate"),
+    ],
+)
+def test_options_for_models_are_refused_beside_a_file(
+    headlights: Command, tmp_path: Path, arguments: list[str], option: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("{}")
+    assert headlights("view", path, *arguments).error == (
+        f"{path} is a file of weights: {option} needs a model folder instead"
+    )
+
+
+def test_options_for_hugging_face_models_are_refused_beside_a_translator(
+    headlights: Command, model: Path
+) -> None:
+    for option, name in ((("--all",), "--all"), (("--top", "2"), "--top"), (("--truncate",), "--truncate")):
+        assert headlights("view", model, "red", *option, *CPU).error == (
+            f"{name}: is for Hugging Face models; {model} is none"
+        )
+    assert headlights("view", model, "red", "--part", "cross", *CPU).error == (
+        f"--part cross: {model} is no encoder–decoder model of Hugging Face's"
+    )
+
+
+def test_translator_reads_one_sentence_from_a_file(headlights: Command, model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("\ufeffred cat\r\n", encoding="utf-8")  # with a byte order mark
+    result = headlights("view", model, "--text-file", text, *CPU)
+    assert result.output == headlights("view", model, "red cat", *CPU).output != ""
+    text.write_text("red cat\nred cat\n", encoding="utf-8")
+    assert headlights("view", model, "--text-file", text, *CPU).error == (
+        f"TEXT has 2 lines: {model} translates one sentence at a time"
+    )
+
+
+def test_long_kept_weights_take_no_memory_of_whole_maps(
+    headlights: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    N, shape = 20_011, (1, 2, 20_011, 1)  # whole, the two maps would take 3 GB in float32
+    places = np.broadcast_to(np.arange(N)[:, None] // 2, shape)
+    values = np.broadcast_to(np.array([0.25, 0.75], dtype=np.float32)[:, None, None], shape)
+    words = [str(number) for number in range(N)]
+    view.save_attention(tmp_path / "a.npz", view.AttentionMap(words, words, values=values, indices=places))
+    monkeypatch.setenv("COLUMNS", "80")
+    tracemalloc.start()
+    status, output, errors = headlights("view", tmp_path / "a.npz")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1e8
+    assert (status, errors) == (0, "")
+    assert output == (
+        "20011 × 20011 words in 1 × 2 heads: too many to draw here; a page shows them: --html FILE\n"
+        "the largest weight of a row, its mean in each head, in %\n"
+        "layer  h1  h2\n"
+        "1      25  75\n"
+    )
 
 
 def test_word_and_disk_that_take_no_weights_are_one_line(
