@@ -6,8 +6,8 @@ Two random models of 12 layers of 12 heads, one BERT-style and one GPT-2-style, 
 corpus, a word a token. Each program runs in a process of its own; printed are its seconds, its peak memory
 and the size of its page; then how long headless Chromium takes from the page's address to the second frame
 after loading, and the most memory that a process of it held. BertViz keeps every weight, so shorter texts are
-tried until one fits within `--limit`; without `--peer` it is left out. Its page takes scripts from the network:
-offline it draws nothing, and what is timed is the reading of it.
+tried until one fits within `--limit`; without `--peer` it is left out. Its page takes scripts from the
+network: offline it draws nothing, and what is timed is the reading of it.
 """
 
 import argparse

@@ -196,6 +196,39 @@ def test_mean_of_kept_weights_is_the_mean_of_what_they_are(
     assert picture.read_text("utf-8") == view.svg(total.astype(np.float32), top.source, top.target)
 
 
+def test_figures_show_each_head_or_the_one_picked(headlights: Command, made: Made, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra `view` is not installed")
+    png, pdf = tmp_path / "a.png", tmp_path / "a.pdf"
+    sizes = []
+    for options in (
+        (),
+        ("--layer", "1", "--head", "2"),
+        ("--top", "2"),
+        ("--top", "2", "--layer", "1", "--head", "2"),
+    ):
+        result = headlights("view", made("Bert"), TEXT, *options, "--png", png, "--pdf", pdf, *CPU)
+        assert (result.status, result.errors) == (0, "")
+        assert f"figure: {png}" in result.output
+        content = png.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert pdf.read_bytes().startswith(b"%PDF")
+        sizes.append((int.from_bytes(content[16:20]), int.from_bytes(content[20:24])))  # of the image header
+    assert sizes[0] == sizes[2] != sizes[1] == sizes[3]
+    folder = headlights("view", made("Bert"), TEXT, "--png", tmp_path, *CPU)
+    assert folder.error == f"--png {tmp_path}: is a folder; expected a file to write"
+
+
+def test_figures_without_matplotlib_are_refused_first(
+    headlights: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("headlights.view._heads")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    error = headlights("view", tmp_path, "the", "--png", tmp_path / "a.png", *CPU).error
+    assert error.startswith("view.heads needs the package matplotlib")
+    assert error.endswith(": pip install 'headlights[view]'")
+
+
 def test_hostile_tokens_are_text(headlights: Command, made: Made, tmp_path: Path) -> None:
     page, picture = tmp_path / "a.html", tmp_path / "a.svg"
     text = " ".join(WORDS[3:])

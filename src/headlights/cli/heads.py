@@ -52,6 +52,25 @@ def pick_heads(attention: "AttentionMap", layer: int | None, head: int | None) -
     )
 
 
+def single_map(attention: "AttentionMap") -> Any:
+    """The map of a single head, as `headlights.view` draws it.
+
+    Args:
+        attention: Arrays (L, H, N, M), or (L, H, N, k) of the largest weights.
+
+    Returns:
+        An array (N, M), or a map of (N, k); None if there are several heads.
+    """
+    from headlights import view
+
+    weights, values, indices = attention.weights, attention.values, attention.indices
+    if (values if weights is None else weights).shape[:2] != (1, 1):
+        return None
+    if weights is not None:
+        return weights[0, 0]
+    return view.AttentionMap(attention.source, attention.target, values=values[0, 0], indices=indices[0, 0])
+
+
 def mean_map(attention: "AttentionMap") -> Any:
     """The mean of maps by layer and head, as `headlights.view` draws it.
 
@@ -63,14 +82,13 @@ def mean_map(attention: "AttentionMap") -> Any:
     """
     import numpy as np
 
-    from headlights import view
-
+    single = single_map(attention)
+    if single is not None:
+        return single
     if attention.weights is not None:
         return attention.weights.mean((0, 1))
     L, H, N, k = attention.values.shape
     values, indices = attention.values.reshape(L * H, N, k), attention.indices.reshape(L * H, N, k)
-    if L * H == 1:
-        return view.AttentionMap(attention.source, attention.target, values=values[0], indices=indices[0])
     # One dense map in all, not one a head; -1, an unused slot, falls into a last column that is cut off.
     total = np.zeros((N, len(attention.source) + 1), dtype=values.dtype)
     rows = np.arange(N)[:, None]

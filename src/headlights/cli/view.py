@@ -16,7 +16,7 @@ from headlights.cli.common import (
     note,
     set_threads,
 )
-from headlights.cli.heads import check_drawable, is_wide, mean_map, pick_heads, print_summary
+from headlights.cli.heads import check_drawable, is_wide, mean_map, pick_heads, print_summary, single_map
 from headlights.cli.sources import FORMATS, find_maps, read_text
 from headlights.cli.watching import PARTS, SHORT, TOP, Reading
 
@@ -66,7 +66,11 @@ def command(
         Path | None, typer.Option(help="Write a page with all heads, to open in a browser, offline.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open that page in the browser.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture of what is drawn.")] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Write a figure; of several heads each is drawn, not the mean.")
+    ] = None,
+    pdf: Annotated[Path | None, typer.Option(help="Write that figure for print.")] = None,
     save: Annotated[
         Path | None, typer.Option(help="Write the weights themselves: .json, .npz or .safetensors.")
     ] = None,
@@ -79,8 +83,11 @@ def command(
 ) -> None:
     """Draw the attention of a translation, or of a Hugging Face model over a text."""
     set_threads(threads)
-    for path, option in ((html, "--html"), (svg, "--svg"), (save, "--save")):
-        check_output(path, option)
+    figures = {kind: path for kind, path in (("png", png), ("pdf", pdf)) if path is not None}
+    for option, path in {"html": html, "svg": svg, "save": save, **figures}.items():
+        check_output(path, f"--{option}")
+    if figures:
+        from headlights.view import heads, matrix  # noqa: F401 (says before the work what is not installed)
     if save is not None and save.suffix not in FORMATS:
         raise UsageError(f"--save {save}: expected a name that ends in {', '.join(FORMATS)}")
     if top is not None and keep_all:
@@ -106,6 +113,8 @@ def command(
         _write_page(list(maps.values()), html, open_page)
     if svg is not None:
         _write_picture(shown, svg)
+    for kind, path in figures.items():
+        _write_figure(shown, path, kind)
     if save is not None:
         _save(save, attention)
         print(f"weights: {save}")
@@ -142,6 +151,22 @@ def _write_picture(shown: "AttentionMap", path: Path) -> None:
     with replace_file(path) as file:
         file.write(view.svg(mean_map(shown), shown.source, shown.target))
     print(f"picture: {path}")
+
+
+def _write_figure(shown: "AttentionMap", path: Path, kind: str) -> None:
+    """One map with its links, or each of several heads."""
+    from headlights import view
+    from headlights.translation.folders import replace_file
+
+    whole = single_map(shown)
+    if whole is None:
+        weights = shown if shown.weights is None else shown.weights
+        figure = view.heads(weights, shown.source, shown.target, title=shown.title)
+    else:
+        figure = view.matrix(whole, shown.source, shown.target, title=shown.title, links=shown.links)
+    with replace_file(path) as file:
+        figure.savefig(file.buffer, format=kind)
+    print(f"figure: {path}")
 
 
 def _save(path: Path, attention: "AttentionMap") -> None:
