@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headlights.cli.common import UsageError
-from headlights.cli.tables import print_table
 
 if TYPE_CHECKING:
     from headlights.view import AttentionMap
@@ -108,6 +107,8 @@ def print_summary(attention: "AttentionMap") -> None:
     Args:
         attention: Arrays (L, H, N, M), or (L, H, N, k) of the largest weights.
     """
+    from headlights.cli.tables import print_table
+
     weights = attention.values if attention.weights is None else attention.weights
     L, H = weights.shape[:2]
     N, M = len(attention.target), len(attention.source)
