@@ -1,0 +1,127 @@
+"""Contestants at additive scores, tanh(u W1 + v W2) b for every pair of a query u and a key v."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headlights.attention import scores
+from headlights.bench.contestant import Call, Contestants, Place
+
+
+@dataclass(frozen=True)
+class AdditiveInputs:
+    """What every contestant gets.
+
+    Attributes:
+        query: Shape (B, N, E).
+        key: Shape (B, M, E).
+        score: Our module, whose parameters all others use.
+        gradient: What comes back to the scores in a backward pass, shape (B, N, M).
+    """
+
+    query: Tensor
+    key: Tensor
+    score: scores.Additive
+    gradient: Tensor
+
+
+def draw_additive(
+    batch: int, queries: int, keys: int, hidden: int, place: Place, *, width: int = 64
+) -> AdditiveInputs:
+    """Draw the inputs, the same in every process.
+
+    Args:
+        batch: B.
+        queries: N.
+        keys: M.
+        hidden: A, width of the hidden layer.
+        place: Where and in which type.
+        width: E, width of queries and keys before they are projected. Default: 64.
+
+    Returns:
+        The inputs.
+    """
+    torch.manual_seed(0)
+    score = scores.Additive(width, width, hidden).to(device=place.device, dtype=place.dtype)
+    query, key = place.draw(batch, queries, width), place.draw(batch, keys, width)
+    return AdditiveInputs(query, key, score, place.draw(batch, queries, keys))
+
+
+def forward(inputs: AdditiveInputs) -> Contestants:
+    """The scores, from queries and keys as they come.
+
+    Args:
+        inputs: What they get.
+
+    Returns:
+        The contestants.
+    """
+    compiled = torch.compile(_textbook, dynamic=True)
+    return {
+        "textbook": lambda: lambda: (_textbook(inputs.query, inputs.key, inputs.score),),
+        "headlights": lambda: lambda: (_ours(inputs.query, inputs.key, inputs.score),),
+        "textbook, compiled": lambda: lambda: (compiled(inputs.query, inputs.key, inputs.score),),
+    }
+
+
+def forward_backward(inputs: AdditiveInputs) -> Contestants:
+    """The scores and the gradients of inputs and parameters.
+
+    Args:
+        inputs: What they get.
+
+    Returns:
+        The contestants.
+    """
+    compiled = torch.compile(_textbook, dynamic=True)
+    return {
+        "textbook": lambda: _backward(inputs, _textbook),
+        "headlights": lambda: _backward(inputs, _ours),
+        "textbook, compiled": lambda: _backward(inputs, compiled),
+    }
+
+
+def step(inputs: AdditiveInputs) -> Contestants:
+    """A decoder's step: keys prepared before, one query each.
+
+    Args:
+        inputs: What they get.
+
+    Returns:
+        The contestants.
+    """
+    score = inputs.score
+
+    def textbook() -> Call:
+        keys = inputs.key @ score.W2  # (B, M, A)
+        return lambda: (torch.tanh((inputs.query @ score.W1)[:, :, None] + keys[:, None]) @ score.b,)
+
+    def ours() -> Call:
+        prepared = score.prepare_key(inputs.key)
+        return lambda: (score(inputs.query, prepared),)
+
+    return {"textbook": textbook, "headlights": ours}
+
+
+def _textbook(query: Tensor, key: Tensor, score: scores.Additive) -> Tensor:
+    hidden = torch.tanh((query @ score.W1)[:, :, None] + (key @ score.W2)[:, None])  # (B, N, M, A)
+    return hidden @ score.b
+
+
+def _ours(query: Tensor, key: Tensor, score: scores.Additive) -> Tensor:
+    found: Tensor = score(query, score.prepare_key(key))
+    return found
+
+
+def _backward(inputs: AdditiveInputs, function: Callable[[Tensor, Tensor, scores.Additive], Tensor]) -> Call:
+    query, key = inputs.query.clone().requires_grad_(), inputs.key.clone().requires_grad_()
+    leaves = [query, key, *inputs.score.parameters()]
+
+    def call() -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            found = function(query, key, inputs.score)
+            return found.detach(), *torch.autograd.grad(found, leaves, inputs.gradient)
+
+    return call

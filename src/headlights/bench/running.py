@@ -1,0 +1,171 @@
+"""Measure a case: are all results equal, how long does each take, and how much memory in a process of its own."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from headlights.bench.cases import Case, Measured
+from headlights.bench.contestant import Call, Contestants, Out, Place
+from headlights.bench.timing import time_in_turns
+from headlights.bench.worker import Job, peaks
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+"""How far results may lie apart, relative to the largest number in them."""
+WRONG = "wrong result"
+"""How the note of a contestant begins that is not timed because it is wrong."""
+SLOW_TO_START = ("compiled", "FlexAttention", "FlexAttention, block mask", "x-transformers", "Keras")
+"""Contestants that compile or import for seconds; the quick run does without them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How to measure.
+
+    Attributes:
+        place: Device and type.
+        threads: Processor threads.
+        quick: Whether the cases have toy sizes.
+        seconds: What the timing of a case should take.
+    """
+
+    place: Place
+    threads: int
+    quick: bool = False
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case.
+
+    Attributes:
+        case: The case.
+        place: Device and type.
+        measured: What was measured, by contestant.
+        wrong: Contestants whose result was not the baseline's.
+    """
+
+    case: Case
+    place: Place
+    measured: Mapping[str, Measured]
+    wrong: tuple[str, ...] = ()
+
+    def goals(self) -> list[tuple[str, bool | None]]:
+        """Each goal's text and whether ours reached it; None: a figure is missing."""
+        ours = self.measured.get(self.case.ours, Measured())
+        baseline = self.measured.get(self.case.baseline, Measured())
+        return [(goal.text, goal.reached(ours, baseline)) for goal in self.case.goals]
+
+
+def run_case(case: Case, setting: Setting, *, memory: bool = True) -> Outcome:
+    """Measure every contestant of a case.
+
+    Args:
+        case: The case.
+        setting: How.
+        memory: Whether to measure memory too. Default: yes.
+
+    Returns:
+        The outcome.
+    """
+    outcome = time_case(case, case.contestants(setting.place), setting)
+    measured = dict(outcome.measured)
+    for name, found in measured.items() if memory else ():
+        if found.timing is not None:
+            (peak,) = peaks(Job.of(name, (case.name,), setting))
+            measured[name] = replace(found, peak=peak.peak, note=peak.note)
+    return replace(outcome, measured=measured)
+
+
+@torch.no_grad()
+def time_case(case: Case, contestants: Contestants, setting: Setting, *, rounds: int = 3) -> Outcome:
+    """Compare what the contestants return and time those that are right, in turns.
+
+    Args:
+        case: The case.
+        contestants: Who takes part.
+        setting: How to measure.
+        rounds: The fewest rounds. Default: 3.
+
+    Returns:
+        The outcome, without memory.
+    """
+    if setting.quick:
+        contestants = {
+            name: Out("left out of the quick run") if name.endswith(SLOW_TO_START) else build
+            for name, build in contestants.items()
+        }
+    calls, measured = warm_up(contestants, setting.place, case.baseline)
+    wrong = tuple(name for name, found in measured.items() if found.note.startswith(WRONG))
+    sound = {name: call for name, call in calls.items() if name not in wrong}
+    timings = time_in_turns(
+        sound, setting.place.device, seconds=setting.seconds, rounds=1 if setting.quick else rounds
+    )
+    measured = {name: replace(found, timing=timings.get(name)) for name, found in measured.items()}
+    return Outcome(case, setting.place, measured, wrong)
+
+
+def warm_up(
+    contestants: Contestants, place: Place, baseline: str
+) -> tuple[dict[str, Call], dict[str, Measured]]:
+    """Build the contestants, call each once and compare what they return.
+
+    Args:
+        contestants: By name.
+        place: Device and type.
+        baseline: Whose result all others are compared with.
+
+    Returns:
+        calls: Those that run, by name.
+        measured: The seconds of each one's first call, or a note why it does not run or is wrong.
+    """
+    calls: dict[str, Call] = {}
+    measured: dict[str, Measured] = {}
+    expected: tuple[Tensor, ...] | None = None
+    order = sorted(contestants, key=lambda name: name != baseline)  # the baseline first
+    for name in order:
+        build = contestants[name]
+        if isinstance(build, Out):
+            measured[name] = Measured(note=build.reason)
+            continue
+        started = time.perf_counter()
+        try:
+            call = build()
+            output = call()
+        except (RuntimeError, ImportError) as error:
+            if name.startswith("headlights"):
+                raise
+            measured[name] = Measured(note=f"does not run here: {str(error).strip().splitlines()[0]:.80}")
+            continue
+        seconds = time.perf_counter() - started
+        if expected is None:
+            expected = output
+        measured[name] = Measured(warm_up=seconds, note=difference(output, expected, place.dtype))
+        calls[name] = call
+    return {name: calls[name] for name in contestants if name in calls}, {
+        name: measured[name] for name in contestants
+    }
+
+
+def difference(output: Iterable[Tensor], expected: Iterable[Tensor], dtype: torch.dtype) -> str:
+    """Say how a result differs from what is expected.
+
+    Args:
+        output: Tensors; those that have no counterpart are not compared.
+        expected: Tensors.
+        dtype: Type in which they were computed.
+
+    Returns:
+        A few words, "" if they agree.
+    """
+    for found, wanted in zip(output, expected, strict=False):
+        if found.shape != wanted.shape:
+            return f"{WRONG}: shape {tuple(found.shape)} instead of {tuple(wanted.shape)}"
+        largest = float(wanted.abs().max())
+        off = float((found - wanted).abs().max())
+        if not off <= TOLERANCE[dtype] * largest:
+            return f"{WRONG}: off by {off:.2g} where the largest number is {largest:.2g}"
+    return ""

@@ -1,0 +1,117 @@
+"""Time and memory of a self-attention layer while N doubles, everyone who can do the work."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from headlights.bench import layers
+from headlights.bench.cases import Case, Measured
+from headlights.bench.contestant import Contestants, Out, Place
+from headlights.bench.running import Outcome, Setting, time_case
+from headlights.bench.worker import Job, Peak, peaks, too_much
+
+LENGTHS = tuple(2**power for power in range(4, 15))
+QUICK_LENGTHS = (16, 32)
+LONG = 8192
+"""From here on a call takes seconds, and fewer rounds must do."""
+GROWTH = 4.0
+"""Twice the length is four times the pairs of a query and a key."""
+
+
+def lengths(quick: bool = False) -> tuple[int, ...]:
+    """Every N of the sweep.
+
+    Args:
+        quick: Two short ones only. Default: all.
+
+    Returns:
+        The lengths, ascending.
+    """
+    return QUICK_LENGTHS if quick else LENGTHS
+
+
+def sweep_cases(quick: bool = False) -> list[Case]:
+    """A case for every length.
+
+    Args:
+        quick: Two short lengths only, of a narrow layer. Default: 16 to 16,384 at E = 512, H = 8.
+
+    Returns:
+        The cases, by length.
+    """
+    width, heads = (24, 3) if quick else (512, 8)
+    return [
+        Case(
+            "sweep",
+            f"sweep-{length}",
+            f"layer (1, {length}, {width}, {heads})",
+            partial(_contestants, length, width, heads),
+            "SDPA",
+            ours="headlights, no weights",
+        )
+        for length in lengths(quick)
+    ]
+
+
+def _contestants(length: int, width: int, heads: int, place: Place) -> Contestants:
+    inputs = layers.draw_inputs(1, length, width, heads, place)
+    seen, unseen = layers.with_weights(inputs), layers.without_weights(inputs)
+    return {
+        "headlights, no weights": unseen["headlights"],
+        "headlights, mean weights": seen["headlights"],
+        "headlights, top 8 of each head": layers.top_weights(inputs, 8),
+        "SDPA": unseen["projections + SDPA"],
+        "textbook, mean weights": seen["projections + textbook"],
+        "nn.MultiheadAttention, no weights": unseen["nn.MultiheadAttention"],
+        "nn.MultiheadAttention, mean weights": seen["nn.MultiheadAttention"],
+        "FlexAttention": unseen["projections + FlexAttention"],
+        "x-transformers": unseen["x-transformers"],
+        "Keras": unseen["Keras"],
+    }
+
+
+def run_sweep(setting: Setting, say: Callable[[str], None], *, memory: bool = True) -> list[Outcome]:
+    """Measure every length.
+
+    A contestant is left out from the length on at which, by the length before, it would need more than
+    4 GiB or 20 seconds.
+
+    Args:
+        setting: How.
+        say: Told what is being done.
+        memory: Whether to measure memory too. Default: yes.
+
+    Returns:
+        An outcome for every length.
+    """
+    cases = sweep_cases(setting.quick)
+    names = tuple(case.name for case in cases)
+    peaks_of: dict[str, list[Peak]] = {}
+    for contestant in cases[0].contestants(setting.place) if memory else ():
+        say(f"memory of {contestant}, {cases[0].work} to {cases[-1].work}")
+        peaks_of[contestant] = peaks(Job.of(contestant, names, setting, GROWTH))
+    outcomes: list[Outcome] = []
+    last: Mapping[str, Measured] = {}
+    for place, (case, length) in enumerate(zip(cases, lengths(setting.quick), strict=True)):
+        say(f"time of {case.work}")
+        found = {name: each[place] for name, each in peaks_of.items()}
+        contestants = {
+            name: Out(reason) if (reason := _reason(last.get(name), found.get(name))) else build
+            for name, build in case.contestants(setting.place).items()
+        }
+        outcome = time_case(case, contestants, setting, rounds=1 if length >= LONG else 3)
+        last = outcome.measured
+        measured = {
+            name: replace(each, peak=found[name].peak if found else None) for name, each in last.items()
+        }
+        outcomes.append(replace(outcome, measured=measured))
+    return outcomes
+
+
+def _reason(last: Measured | None, peak: Peak | None) -> str:
+    """Why a contestant stays out: what the process that measured its memory says, or what its last time tells."""
+    if peak is not None and peak.note:
+        return peak.note
+    if last is None:
+        return ""
+    return last.note or too_much(None, last.timing.median if last.timing else 0.0, GROWTH)
