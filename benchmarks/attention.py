@@ -1,6 +1,6 @@
 """Time and memory of attention, ours and its peers', side by side: the command `headlights bench attention`.
 
-    python benchmarks/attention.py --docs docs           # all rows and the sweep, about ten minutes on two cores
+    python benchmarks/attention.py --docs docs    # everything, about ten minutes on two cores
     python benchmarks/attention.py --rows window,plain --threads 1
     python benchmarks/attention.py --help
 

@@ -84,7 +84,7 @@ def windowed(inputs: HeadInputs, before: int) -> Contestants:
         before: How many.
 
     Returns:
-        The contestants: SDPA with a dense Boolean mask, ours with a window, FlexAttention with its block mask.
+        SDPA with a dense Boolean mask, ours with a window, FlexAttention with its block mask.
     """
     return {
         "SDPA, dense mask": lambda: _sdpa_dense(inputs, before),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Call = Callable[[], tuple[Tensor, ...]]
-"""Does the work once and returns what it computed; contestants of one case return comparable tensors in one order."""
+"""Does the work once and returns what it computed: contestants of one case the same tensors in one order."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Contestants at self-attention as a layer: (B, N, E) to (B, N, E), all with the same parameters.
 
-What is only a function (the formula, SDPA, FlexAttention) gets the same four projections around it. Biases are
-zero throughout, as `nn.MultiheadAttention` starts and as x-transformers has it.
+What is only a function (the formula, SDPA, FlexAttention) gets the same four projections around it. Biases
+are zero throughout, as `nn.MultiheadAttention` starts and as x-transformers has it.
 """
 
 import os
@@ -18,7 +18,7 @@ from headlights.attention import MultiHeadAttention, observations
 from headlights.bench.contestant import Build, Call, Contestants, Place, if_installed
 
 Heads = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
-"""Attention of separate heads: three times (B, H, N, D) to the context (B, H, N, D) and perhaps mean weights."""
+"""Attention of separate heads, (B, H, N, D) each: to the context, same shape, and perhaps mean weights."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LayerInputs:
     @property
     def heads(self) -> int:
         """Number of heads, H."""
-        return self.layer.num_heads
+        return int(self.layer.num_heads)
 
     def projections(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """W_q, W_k, W_v and W_o as torch keeps them, each (E, E) and applied as x @ W.T."""
@@ -157,9 +157,12 @@ def _ours(inputs: LayerInputs, **options: Any) -> Call:
 def _around(inputs: LayerInputs, attention: Heads) -> Call:
     w_q, w_k, w_v, w_o = inputs.projections()
 
+    def split(x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], inputs.heads, -1)  # (B, N, H, D)
+
     def call() -> tuple[Tensor, ...]:
         query, key, value = (
-            F.linear(inputs.x, weight).unflatten(2, (inputs.heads, -1)).transpose(1, 2)  # (B, H, N, D)
+            split(F.linear(inputs.x, weight)).transpose(1, 2)  # (B, H, N, D)
             for weight in (w_q, w_k, w_v)
         )
         context, *rest = attention(query, key, value)
@@ -221,8 +224,8 @@ def _keras(inputs: LayerInputs, weights: bool) -> Call:
     )
     layer.build(inputs.x.shape, inputs.x.shape)
     w_q, w_k, w_v, w_o = inputs.projections()
-    columns = [weight.mT.unflatten(1, (heads, -1)) for weight in (w_q, w_k, w_v)]  # (E, H, D)
-    for variable, weight in zip(layer.weights, [*columns, w_o.mT.unflatten(0, (heads, -1))], strict=True):
+    columns = [weight.mT.reshape(width, heads, -1) for weight in (w_q, w_k, w_v)]  # (E, H, D)
+    for variable, weight in zip(layer.weights, [*columns, w_o.mT.reshape(heads, -1, width)], strict=True):
         variable.assign(weight)
 
     def call() -> tuple[Tensor, ...]:

@@ -11,8 +11,8 @@ import torch
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RETURN_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""Environment under which glibc gives freed memory back at once. Without it, what a warm-up call left in the heap
-serves the measured call and does not show."""
+"""Environment under which glibc gives freed memory back at once. Without it, what a warm-up call left in the
+heap serves the measured call and does not show."""
 
 
 def how_measured(device: torch.device) -> str:

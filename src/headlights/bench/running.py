@@ -1,4 +1,4 @@
-"""Measure a case: are all results equal, how long does each take, and how much memory in a process of its own."""
+"""Measure a case: are the results equal, how long does each take, how much memory in its own process."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from torch import Tensor
 from headlights.bench.cases import Case, Measured
 from headlights.bench.contestant import Call, Contestants, Out, Place
 from headlights.bench.timing import time_in_turns
-from headlights.bench.worker import Job, peaks
+from headlights.bench.worker import Job, peaks_of
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 """How far results may lie apart, relative to the largest number in them."""
@@ -73,22 +73,21 @@ def run_case(case: Case, setting: Setting, *, memory: bool = True) -> Outcome:
     """
     outcome = time_case(case, case.contestants(setting.place), setting)
     measured = dict(outcome.measured)
-    for name, found in measured.items() if memory else ():
-        if found.timing is not None:
-            (peak,) = peaks(Job.of(name, (case.name,), setting))
-            measured[name] = replace(found, peak=peak.peak, note=peak.note)
+    if memory:
+        jobs = [Job.of(name, (case.name,), setting) for name in measured if measured[name].timing is not None]
+        for job, (peak,) in zip(jobs, peaks_of(jobs), strict=True):
+            measured[job.contestant] = replace(measured[job.contestant], peak=peak.peak, note=peak.note)
     return replace(outcome, measured=measured)
 
 
 @torch.no_grad()
-def time_case(case: Case, contestants: Contestants, setting: Setting, *, rounds: int = 3) -> Outcome:
+def time_case(case: Case, contestants: Contestants, setting: Setting) -> Outcome:
     """Compare what the contestants return and time those that are right, in turns.
 
     Args:
         case: The case.
         contestants: Who takes part.
         setting: How to measure.
-        rounds: The fewest rounds. Default: 3.
 
     Returns:
         The outcome, without memory.
@@ -102,7 +101,7 @@ def time_case(case: Case, contestants: Contestants, setting: Setting, *, rounds:
     wrong = tuple(name for name, found in measured.items() if found.note.startswith(WRONG))
     sound = {name: call for name, call in calls.items() if name not in wrong}
     timings = time_in_turns(
-        sound, setting.place.device, seconds=setting.seconds, rounds=1 if setting.quick else rounds
+        sound, setting.place.device, seconds=setting.seconds, rounds=1 if setting.quick else 3
     )
     measured = {name: replace(found, timing=timings.get(name)) for name, found in measured.items()}
     return Outcome(case, setting.place, measured, wrong)

@@ -8,12 +8,10 @@ from headlights.bench import layers
 from headlights.bench.cases import Case, Measured
 from headlights.bench.contestant import Contestants, Out, Place
 from headlights.bench.running import Outcome, Setting, time_case
-from headlights.bench.worker import Job, Peak, peaks, too_much
+from headlights.bench.worker import Job, Peak, peaks_of, too_much
 
 LENGTHS = tuple(2**power for power in range(4, 15))
 QUICK_LENGTHS = (16, 32)
-LONG = 8192
-"""From here on a call takes seconds, and fewer rounds must do."""
 GROWTH = 4.0
 """Twice the length is four times the pairs of a query and a key."""
 
@@ -86,30 +84,31 @@ def run_sweep(setting: Setting, say: Callable[[str], None], *, memory: bool = Tr
     """
     cases = sweep_cases(setting.quick)
     names = tuple(case.name for case in cases)
-    peaks_of: dict[str, list[Peak]] = {}
-    for contestant in cases[0].contestants(setting.place) if memory else ():
-        say(f"memory of {contestant}, {cases[0].work} to {cases[-1].work}")
-        peaks_of[contestant] = peaks(Job.of(contestant, names, setting, GROWTH))
+    found: dict[str, list[Peak]] = {}
+    if memory:
+        say(f"memory of {cases[0].work} to {cases[-1].work}")
+        jobs = [Job.of(name, names, setting, GROWTH) for name in cases[0].contestants(setting.place)]
+        found = {job.contestant: each for job, each in zip(jobs, peaks_of(jobs), strict=True)}
     outcomes: list[Outcome] = []
     last: Mapping[str, Measured] = {}
-    for place, (case, length) in enumerate(zip(cases, lengths(setting.quick), strict=True)):
+    for place, case in enumerate(cases):
         say(f"time of {case.work}")
-        found = {name: each[place] for name, each in peaks_of.items()}
+        peaks = {name: each[place] for name, each in found.items()}
         contestants = {
-            name: Out(reason) if (reason := _reason(last.get(name), found.get(name))) else build
+            name: Out(reason) if (reason := _reason(last.get(name), peaks.get(name))) else build
             for name, build in case.contestants(setting.place).items()
         }
-        outcome = time_case(case, contestants, setting, rounds=1 if length >= LONG else 3)
+        outcome = time_case(case, contestants, setting)
         last = outcome.measured
         measured = {
-            name: replace(each, peak=found[name].peak if found else None) for name, each in last.items()
+            name: replace(each, peak=peaks[name].peak if peaks else None) for name, each in last.items()
         }
         outcomes.append(replace(outcome, measured=measured))
     return outcomes
 
 
 def _reason(last: Measured | None, peak: Peak | None) -> str:
-    """Why a contestant stays out: what the process that measured its memory says, or what its last time tells."""
+    """Why a contestant stays out: what was found with its memory, or what its last time tells."""
     if peak is not None and peak.note:
         return peak.note
     if last is None:

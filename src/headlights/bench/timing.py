@@ -14,6 +14,8 @@ import torch
 SHORTEST = 0.02
 """Seconds that one sample should last at least; a shorter call is repeated within it."""
 MOST_ROUNDS = 25
+LONG_ROUND = 3.0
+"""Seconds. Where a round of all contestants takes longer, two samples of each must do."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,14 @@ def seconds_of(call: Callable[[], Any], device: torch.device, number: int = 1) -
         Seconds per call.
     """
     if device.type == "cuda":
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (torch.Event(device, enable_timing=True) for _ in range(2))
         torch.cuda.synchronize(device)
         start.record()
         for _ in range(number):
             call()
         end.record()
         torch.cuda.synchronize(device)
-        return start.elapsed_time(end) / 1000 / number
+        return float(start.elapsed_time(end)) / 1000 / number
     started = time.perf_counter()
     for _ in range(number):
         call()
@@ -83,7 +85,7 @@ def time_in_turns(
         calls: The contestants by name.
         device: Where they compute.
         seconds: What all rounds together should take; more if the fewest rounds take longer.
-        rounds: The fewest rounds.
+        rounds: The fewest rounds, unless one takes longer than `LONG_ROUND`. Default: 3.
 
     Returns:
         The timing of each.
@@ -92,7 +94,8 @@ def time_in_turns(
         first = {name: seconds_of(call, device) for name, call in calls.items()}
         numbers = {name: max(1, ceil(SHORTEST / max(taken, 1e-7))) for name, taken in first.items()}
         once = sum(taken * numbers[name] for name, taken in first.items())
-        count = min(max(rounds, int(seconds / max(once, 1e-7))), MOST_ROUNDS)
+        fewest = 1 if once > LONG_ROUND else rounds
+        count = min(max(fewest, int(seconds / max(once, 1e-7))), MOST_ROUNDS)
         # A single call that lasts is a sample already.
         samples = {name: [taken] if numbers[name] == 1 else [] for name, taken in first.items()}
         for turn in range(count):

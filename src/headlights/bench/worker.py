@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,19 @@ def too_much(peak: int | None, seconds: float, growth: float) -> str:
     return ""
 
 
+def peaks_of(jobs: Sequence[Job]) -> list[list[Peak]]:
+    """Run several jobs, two processes at a time: memory, unlike time, does not depend on the neighbours.
+
+    Args:
+        jobs: What is to be done.
+
+    Returns:
+        For each job a peak for each of its cases.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(peaks, jobs))
+
+
 def peaks(job: Job) -> list[Peak]:
     """Start the process and wait for what it finds.
 
@@ -115,8 +129,7 @@ def peaks(job: Job) -> list[Peak]:
     done = subprocess.run(
         [sys.executable, "-m", "headlights.bench.worker", json.dumps(asdict(job))],
         env={**os.environ, **RETURN_MEMORY},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )

@@ -140,10 +140,13 @@ def _write(
 
 
 def _crossover(setting: "Setting", unused: object) -> None:
-    from headlights.bench.crossover import measure_crossovers, tables
+    from headlights.bench.crossover import measure_crossovers, table
 
     if unused is not None:
         raise UsageError(
             "--crossover prints its table and takes none of --rows, --json, --markdown, --plot, --docs"
         )
-    print(tables(measure_crossovers(setting, note), setting))
+    from headlights.bench.report import sentence
+
+    print(sentence(setting))
+    print(table(measure_crossovers(setting, note)))
