@@ -51,7 +51,7 @@ class Crossover:
 
     @property
     def measured(self) -> int | None:
-        """The smallest size from which the path for large sizes wins at every larger one; None: it never does."""
+        """The smallest size from which on the path for large sizes always wins; None: it never does."""
         winning = None
         for point in reversed(self.points):
             if point.large > point.small:
@@ -138,8 +138,9 @@ def table(crossovers: Sequence[Crossover]) -> str:
     for each in crossovers:
         lines += [f"{each.constant}: {each.counts}; {each.paths[0]} below, {each.paths[1]} from here on"]
         for point in each.points:
-            ours = f"{each.paths[0]} {report.seconds(point.small)}, {each.paths[1]} {report.seconds(point.large)}"
-            lines.append(f"  2**{point.size.bit_length() - 1:<3} {point.what}: {ours}")
+            pair = zip(each.paths, (point.small, point.large), strict=True)
+            times = ", ".join(f"{path} {report.seconds(taken)}" for path, taken in pair)
+            lines.append(f"  2**{point.size.bit_length() - 1:<3} {point.what}: {times}")
         lines.append("")
     for each in crossovers:
         measured = "never reached" if each.measured is None else f"2**{each.measured.bit_length() - 1}"

@@ -26,7 +26,7 @@ def how_measured(device: torch.device) -> str:
     """
     if device.type == "cuda":
         return "torch.cuda.max_memory_allocated above what was allocated before the call"
-    if _can_reset():
+    if can_reset():
         return "VmHWM, reset after a warm-up call, above the resident memory before the call"
     if sys.platform == "win32":
         return "not measured on Windows"
@@ -48,7 +48,7 @@ def peak_of(call: Callable[[], Any], device: torch.device, *, warm: bool = True)
     """
     if device.type == "cuda":
         return _peak_cuda(call, device, warm)
-    if not _can_reset():
+    if not can_reset():
         return _peak_ever(call)
     if warm:
         call()
@@ -82,7 +82,8 @@ def _peak_ever(call: Callable[[], Any]) -> int | None:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
 
 
-def _can_reset() -> bool:
+def can_reset() -> bool:
+    """Tell whether the system lets a process set its peak back, so that it can measure more than once."""
     try:
         _CLEAR.write_text("5")
     except OSError:

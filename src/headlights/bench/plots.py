@@ -53,7 +53,8 @@ def _draw(axes: "Axes", run: Run, label: str, figure: Callable[[Measured], float
             label=name,
         )
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    if axes.dataLim.height > 0:  # else there is nothing to scale
+        axes.set_yscale("log")
     axes.set_xlabel("N, queries and keys")
     axes.set_ylabel(label)
     axes.grid(visible=True, alpha=0.3)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from headlights.bench.cases import rows
-from headlights.bench.running import Outcome, Setting, run_case
+from headlights.bench.running import Outcome, Setting, time_case
 from headlights.bench.sweep import run_sweep
+from headlights.bench.worker import peaks_of
 
 SWEEP = "sweep"
 QUICK_MEMORY = "training"
@@ -52,10 +53,15 @@ def measure(chosen: Collection[str], setting: Setting, say: Callable[[str], None
         The run.
     """
     started = time.perf_counter()
+    cases = [case for case in rows(setting.quick) if case.row in chosen]
+    weighed = [case for case in cases if not setting.quick or case.row == QUICK_MEMORY]
+    if weighed:
+        say("memory of all rows")
+    peaks = peaks_of(weighed, setting)
     outcomes = []
-    for case in rows(setting.quick):
-        if case.row in chosen:
-            say(case.work)
-            outcomes.append(run_case(case, setting, memory=not setting.quick or case.row == QUICK_MEMORY))
+    for case in cases:
+        say(case.work)
+        outcome = time_case(case, case.contestants(setting.place), setting)
+        outcomes.append(outcome.with_memory(peaks))
     sweep = run_sweep(setting, say, memory=not setting.quick) if SWEEP in chosen else []
     return Run(setting, tuple(outcomes), tuple(sweep), time.perf_counter() - started)

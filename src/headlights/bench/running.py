@@ -10,7 +10,7 @@ from torch import Tensor
 from headlights.bench.cases import Case, Measured
 from headlights.bench.contestant import Call, Contestants, Out, Place
 from headlights.bench.timing import time_in_turns
-from headlights.bench.worker import Job, peaks_of
+from headlights.bench.worker import Peaks
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 """How far results may lie apart, relative to the largest number in them."""
@@ -53,31 +53,27 @@ class Outcome:
     measured: Mapping[str, Measured]
     wrong: tuple[str, ...] = ()
 
+    def with_memory(self, peaks: Peaks) -> "Outcome":
+        """Add what was measured of the memory.
+
+        Args:
+            peaks: Peaks by the names of contestant and case.
+
+        Returns:
+            The whole outcome.
+        """
+        measured = dict(self.measured)
+        for name, found in self.measured.items():
+            peak = peaks.get((name, self.case.name))
+            if peak is not None:
+                measured[name] = replace(found, peak=peak.peak, note=found.note or peak.note)
+        return replace(self, measured=measured)
+
     def goals(self) -> list[tuple[str, bool | None]]:
         """Each goal's text and whether ours reached it; None: a figure is missing."""
         ours = self.measured.get(self.case.ours, Measured())
         baseline = self.measured.get(self.case.baseline, Measured())
         return [(goal.text, goal.reached(ours, baseline)) for goal in self.case.goals]
-
-
-def run_case(case: Case, setting: Setting, *, memory: bool = True) -> Outcome:
-    """Measure every contestant of a case.
-
-    Args:
-        case: The case.
-        setting: How.
-        memory: Whether to measure memory too. Default: yes.
-
-    Returns:
-        The outcome.
-    """
-    outcome = time_case(case, case.contestants(setting.place), setting)
-    measured = dict(outcome.measured)
-    if memory:
-        jobs = [Job.of(name, (case.name,), setting) for name in measured if measured[name].timing is not None]
-        for job, (peak,) in zip(jobs, peaks_of(jobs), strict=True):
-            measured[job.contestant] = replace(measured[job.contestant], peak=peak.peak, note=peak.note)
-    return replace(outcome, measured=measured)
 
 
 @torch.no_grad()

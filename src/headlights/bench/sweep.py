@@ -1,14 +1,13 @@
 """Time and memory of a self-attention layer while N doubles, everyone who can do the work."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from headlights.bench import layers
 from headlights.bench.cases import Case, Measured
 from headlights.bench.contestant import Contestants, Out, Place
 from headlights.bench.running import Outcome, Setting, time_case
-from headlights.bench.worker import Job, Peak, peaks_of, too_much
+from headlights.bench.worker import Peak, Peaks, peaks_of, too_much
 
 LENGTHS = tuple(2**power for power in range(4, 15))
 QUICK_LENGTHS = (16, 32)
@@ -83,27 +82,21 @@ def run_sweep(setting: Setting, say: Callable[[str], None], *, memory: bool = Tr
         An outcome for every length.
     """
     cases = sweep_cases(setting.quick)
-    names = tuple(case.name for case in cases)
-    found: dict[str, list[Peak]] = {}
+    peaks: Peaks = {}
     if memory:
         say(f"memory of {cases[0].work} to {cases[-1].work}")
-        jobs = [Job.of(name, names, setting, GROWTH) for name in cases[0].contestants(setting.place)]
-        found = {job.contestant: each for job, each in zip(jobs, peaks_of(jobs), strict=True)}
+        peaks = peaks_of(cases, setting, GROWTH)
     outcomes: list[Outcome] = []
     last: Mapping[str, Measured] = {}
-    for place, case in enumerate(cases):
-        say(f"time of {case.work}")
-        peaks = {name: each[place] for name, each in found.items()}
+    for case in cases:
+        say(case.work)
         contestants = {
-            name: Out(reason) if (reason := _reason(last.get(name), peaks.get(name))) else build
+            name: Out(reason) if (reason := _reason(last.get(name), peaks.get((name, case.name)))) else build
             for name, build in case.contestants(setting.place).items()
         }
         outcome = time_case(case, contestants, setting)
         last = outcome.measured
-        measured = {
-            name: replace(each, peak=peaks[name].peak if peaks else None) for name, each in last.items()
-        }
-        outcomes.append(replace(outcome, measured=measured))
+        outcomes.append(outcome.with_memory(peaks))
     return outcomes
 
 

@@ -14,7 +14,7 @@ import torch
 
 from headlights.bench.cases import Case
 from headlights.bench.contestant import Out, Place
-from headlights.bench.memory import RETURN_MEMORY, peak_of
+from headlights.bench.memory import RETURN_MEMORY, can_reset, peak_of
 
 if TYPE_CHECKING:
     from headlights.bench.running import Setting
@@ -104,17 +104,41 @@ def too_much(peak: int | None, seconds: float, growth: float) -> str:
     return ""
 
 
-def peaks_of(jobs: Sequence[Job]) -> list[list[Peak]]:
-    """Run several jobs, two processes at a time: memory, unlike time, does not depend on the neighbours.
+Peaks = dict[tuple[str, str], Peak]
+"""Peaks by the names of contestant and case."""
+
+
+def peaks_of(cases: Sequence[Case], setting: "Setting", growth: float = 0.0) -> Peaks:
+    """Measure the memory of every contestant in every case.
+
+    A process serves one contestant, and all its cases where the peak can be reset between them. Two processes
+    run at a time: memory, unlike time, does not depend on the neighbours.
 
     Args:
-        jobs: What is to be done.
+        cases: The cases.
+        setting: How to measure.
+        growth: How many times more each case takes than the one before. Default: no telling.
 
     Returns:
-        For each job a peak for each of its cases.
+        The peaks.
     """
+    names: dict[str, list[str]] = {}
+    for case in cases:
+        for contestant in case.contestants(setting.place):
+            names.setdefault(contestant, []).append(case.name)
+    together = can_reset() or setting.place.device.type == "cuda"
+    jobs = [
+        Job.of(contestant, tuple(part), setting, growth)
+        for contestant, every in names.items()
+        for part in ([every] if together else [[name] for name in every])
+    ]
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(peaks, jobs))
+        found = list(pool.map(peaks, jobs))
+    return {
+        (job.contestant, name): peak
+        for job, each in zip(jobs, found, strict=True)
+        for name, peak in zip(job.cases, each, strict=True)
+    }
 
 
 def peaks(job: Job) -> list[Peak]:
@@ -154,13 +178,20 @@ def work(job: Job, cases: dict[str, Case]) -> Iterator[Peak]:
     place = Place(torch.device(job.device), getattr(torch, job.dtype))
     last: Peak | None = None
     for name in job.cases:
-        reason = last.note or too_much(last.peak, last.seconds, job.growth) if last is not None else ""
+        reason = _out_of_reach(last, job.growth)
         if reason:
             last = Peak(None, note=reason)
         else:
             warmed = last is not None and last.seconds * job.growth > 1.0  # by the case before
             last = _measure(job.contestant, cases[name], place, warm=not warmed)
         yield last
+
+
+def _out_of_reach(last: Peak | None, growth: float) -> str:
+    """Why the next case is left out: the one before was, or the next would take too much."""
+    if last is None or not growth:
+        return ""
+    return last.note or too_much(last.peak, last.seconds, growth)
 
 
 @torch.no_grad()
