@@ -17,6 +17,10 @@ $(VENV)/.dev: $(VENV)/.installed
 	$(PIP) -e '.[all,dev]'
 	@touch $@
 
+$(VENV)/.bench: $(VENV)/.installed
+	$(PIP) -e '.[all,bench]'
+	@touch $@
+
 demo: $(VENV)/.installed
 	$(BIN)/headlights demo
 
@@ -40,8 +44,8 @@ docs: $(VENV)/.dev
 gallery: $(VENV)/.installed
 	$(BIN)/python docs/gallery.py
 
-bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/observed_attention.py
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/attention.py --docs docs
 	$(BIN)/python benchmarks/recurrent_training.py
 
 clean:
