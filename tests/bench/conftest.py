@@ -26,7 +26,7 @@ def case_of(contestants: Mapping[str, Build | Out], baseline: str = "theirs") ->
     def drawn(_place: Place) -> Contestants:
         return contestants
 
-    return Case("row", "name", "the work", drawn, baseline, (faster(2), memory_share(0.5)))
+    return Case("row", "name", "the work", drawn, baseline, {"headlights": (faster(2), memory_share(0.5))})
 
 
 def timed(seconds: float, peak: int | None = None) -> Measured:

@@ -18,7 +18,7 @@ def test_wrong_results_are_named_and_not_timed(setting: Setting) -> None:
     assert wrong.note == "wrong result: off by 0.1 where the largest number is 2"
     assert outcome.measured["peer"].timing is not None
     assert list(outcome.measured) == ["headlights", "theirs", "peer"]
-    assert outcome.goals()[0] == ("≥ 2× as fast", None)
+    assert outcome.goals("headlights")[0] == ("≥ 2× as fast", None)
 
 
 def test_peers_that_fail_are_left_out_and_ours_is_not_forgiven(setting: Setting) -> None:

@@ -7,9 +7,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from headlights.attention import scores
-from headlights.bench.contestant import Call, Contestants, Place
+from headlights.attention import _factorised, scores
+from headlights.bench.contestant import Build, Call, Contestants, Out, Place
 
+EAGER = "headlights, no compiler"
 Scores = Callable[[Tensor, Tensor, scores.Additive], Tensor]
 """Queries (B, N, E), keys (B, M, E) and the parameters to scores (B, N, M)."""
 
@@ -64,7 +65,7 @@ def forward(inputs: AdditiveInputs) -> Contestants:
     """
     return {
         "textbook": lambda: lambda: (_textbook(inputs.query, inputs.key, inputs.score),),
-        "headlights": lambda: lambda: (_ours(inputs.query, inputs.key, inputs.score),),
+        **_both_ways(lambda: lambda: (_ours(inputs.query, inputs.key, inputs.score),)),
         "textbook, compiled": lambda: lambda: (_compiled()(inputs.query, inputs.key, inputs.score),),
     }
 
@@ -80,7 +81,7 @@ def forward_backward(inputs: AdditiveInputs) -> Contestants:
     """
     return {
         "textbook": lambda: _backward(inputs, _textbook),
-        "headlights": lambda: _backward(inputs, _ours),
+        **_both_ways(lambda: _backward(inputs, _ours)),
         "textbook, compiled": lambda: _backward(inputs, _compiled()),
     }
 
@@ -104,7 +105,28 @@ def step(inputs: AdditiveInputs) -> Contestants:
         prepared = score.prepare_key(inputs.key)
         return lambda: (score(inputs.query, prepared),)
 
-    return {"textbook": textbook, "headlights": ours}
+    return {"textbook": textbook, **_both_ways(ours)}
+
+
+def _both_ways(build: Build) -> Contestants:
+    """Ours with its compiled kernels, if they can be had, and without."""
+
+    def eager() -> Call:
+        call = build()
+
+        def without_kernels() -> tuple[Tensor, ...]:
+            names = vars(_factorised)
+            kept = names["kernels_after"]
+            names["kernels_after"] = lambda terms: None  # noqa: ARG005
+            try:
+                return call()
+            finally:
+                names["kernels_after"] = kept
+
+        return without_kernels
+
+    compiled = scores.compile_additive()
+    return {"headlights": build if compiled else Out("no C++ compiler is here"), EAGER: eager}
 
 
 def _textbook(query: Tensor, key: Tensor, score: scores.Additive) -> Tensor:

@@ -1,7 +1,7 @@
 """The work that is compared, row by row, and what is to be reached in each."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headlights.attention import observations
@@ -54,9 +54,8 @@ class Case:
         name: Unique name.
         work: What is done, with sizes.
         contestants: Draws the inputs and gives the contestants.
-        baseline: Whom ours is compared with; the ratios are to it.
-        goals: What is to be reached.
-        ours: Our contestant. Default: "headlights".
+        baseline: Whom all are compared with; the ratios are to it.
+        goals: What is to be reached, by contestant.
     """
 
     row: str
@@ -64,8 +63,7 @@ class Case:
     work: str
     contestants: Callable[[Place], Contestants]
     baseline: str
-    goals: tuple[Goal, ...] = ()
-    ours: str = "headlights"
+    goals: Mapping[str, tuple[Goal, ...]] = field(default_factory=dict)
 
 
 def faster(factor: float) -> Goal:
@@ -169,23 +167,19 @@ def rows(quick: bool = False) -> list[Case]:
         The cases.
     """
     cases = [*_additive(quick), *_layers(quick), *_attends(quick)]
-    return [_without_goals(case) for case in cases] if quick else cases
-
-
-def _without_goals(case: Case) -> Case:
-    return Case(case.row, case.name, case.work, case.contestants, case.baseline, ours=case.ours)
+    return [replace(case, goals={}) for case in cases] if quick else cases
 
 
 def _additive(quick: bool) -> list[Case]:
-    shapes = {"additive": (8, 256, 256, 256), "additive-words": (64, 30, 30, 512)}
-    goals = {"additive": (50, 20), "additive-words": (30, 15)}
     cases = []
-    for row, shape in shapes.items():
+    for row, shape, forward, both, memory in (
+        ("additive", (8, 256, 256, 256), 50, 20, (memory_share(0.05),)),
+        ("additive-words", (64, 30, 30, 512), 30, 15, ()),
+    ):
         sizes = (2, 5, 7, 11) if quick else shape
-        memory = (memory_share(0.05),) if row == "additive" else ()
-        for kind, factor, also, contestants in (
-            ("forward", goals[row][0], (), additive.forward),
-            ("forward and backward", goals[row][1], memory, additive.forward_backward),
+        for kind, goals, contestants in (
+            ("forward", (faster(forward),), additive.forward),
+            ("forward and backward", (faster(both), *memory), additive.forward_backward),
         ):
             cases.append(
                 Case(
@@ -194,7 +188,7 @@ def _additive(quick: bool) -> list[Case]:
                     f"additive scores {sizes}, {kind}",
                     partial(_drawn_additive, sizes, contestants),
                     "textbook",
-                    (faster(factor), *also),
+                    {"headlights": goals, additive.EAGER: (faster(3),)},
                 )
             )
     sizes = (2, 1, 7, 11) if quick else (64, 1, 30, 512)
@@ -205,7 +199,7 @@ def _additive(quick: bool) -> list[Case]:
             f"a decoder's step {sizes}, keys prepared",
             partial(_drawn_additive, sizes, additive.step),
             "textbook",
-            (faster(3),),
+            {"headlights": (faster(3),)},
         )
     )
     return cases
@@ -237,7 +231,7 @@ def _layers(quick: bool) -> list[Case]:
                     f"layer {used}, {kind}",
                     partial(_drawn_layer, used, contestants),
                     "nn.MultiheadAttention",
-                    (faster(factor),),
+                    {"headlights": (faster(factor),)},
                 )
             )
     sizes = (1, 19, 24, 3) if quick else (1, 2048, 512, 8)
@@ -248,7 +242,7 @@ def _layers(quick: bool) -> list[Case]:
             f"training step of a layer {sizes}, mean weights",
             partial(_drawn_layer, sizes, layers.training),
             "nn.MultiheadAttention",
-            (faster(1.3), memory_share(0.35)),
+            {"headlights": (faster(1.3), memory_share(0.35))},
         )
     )
     sizes = (1, 23, 24, 3) if quick else (1, 16384, 512, 8)
@@ -259,7 +253,7 @@ def _layers(quick: bool) -> list[Case]:
             f"layer {sizes}, 8 largest weights of each query and head",
             partial(_drawn_layer, sizes, _top),
             "nn.MultiheadAttention",
-            (memory_below(2),),
+            {"headlights": (memory_below(2),)},
         )
     )
     return cases
@@ -291,7 +285,7 @@ def _attends(quick: bool) -> list[Case]:
             f"attention {sizes}, window({before}, 0)",
             partial(_drawn_heads, sizes, partial(attends.windowed, before=before)),
             "SDPA, dense mask",
-            (faster(15),),
+            {"headlights": (faster(15),)},
         )
     ]
     plain = ((1, 2, 3, 8),) if quick else PLAIN
@@ -302,7 +296,7 @@ def _attends(quick: bool) -> list[Case]:
             f"attention {sizes}, nothing observed",
             partial(_drawn_heads, sizes, attends.plain),
             "SDPA",
-            (as_fast(0.95, 15e-6),),
+            {"headlights": (as_fast(0.95, 15e-6),)},
         )
         for sizes in plain
     ]
@@ -318,7 +312,7 @@ def _attends(quick: bool) -> list[Case]:
                 f"attention {sizes}, {name} kept",
                 partial(_drawn_heads, sizes, partial(attends.observed, observation=observation)),
                 "SDPA",
-                (time_share(factor),),
+                {"headlights": (time_share(factor),)},
             )
         )
     return cases

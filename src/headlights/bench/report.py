@@ -13,7 +13,7 @@ from headlights._version import __version__
 from headlights.bench.cases import Measured
 from headlights.bench.memory import how_measured
 from headlights.bench.run import Run
-from headlights.bench.running import Outcome, Setting
+from headlights.bench.running import OURS, Outcome, Setting
 from headlights.bench.sweep import lengths
 
 Row = tuple[str, ...]
@@ -142,7 +142,7 @@ def rows_of(outcome: Outcome) -> list[Row]:
     baseline = measured.get(case.baseline, Measured())
     lines = []
     for place, (name, found) in enumerate(measured.items()):
-        goals = outcome.goals() if name == case.ours else []
+        goals = outcome.goals(name)
         work = f"{case.work}, {_type(outcome)}" if place == 0 else ""
         aims = "; ".join(text for text, _ in goals)
         remarks = "; ".join(part for part in (_verdict(goals), found.note) if part)
@@ -226,13 +226,16 @@ def short_table(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         case = outcome.case
         theirs = outcome.measured.get(case.baseline, Measured())
-        ours = outcome.measured.get(case.ours, Measured())
-        time, _, against, memory = _figures(ours, theirs)
         their_time, _, _, their_memory = _figures(theirs, theirs)
         shown = f"{case.baseline}: {their_time if theirs.timing else theirs.note}"
-        goals = outcome.goals()
-        goal = "; ".join(text for text, _ in goals)
-        lines.append((case.work, shown, time, against, f"{their_memory}, {memory}", goal, _verdict(goals)))
+        for name, ours in outcome.measured.items():
+            if not name.startswith(OURS):
+                continue
+            time, _, against, memory = _figures(ours, theirs)
+            goals = outcome.goals(name)
+            goal = "; ".join(text for text, _ in goals)
+            work = case.work + name.removeprefix(OURS)
+            lines.append((work, shown, time, against, f"{their_memory}, {memory}", goal, _verdict(goals)))
     return markdown(head, lines)
 
 
@@ -286,8 +289,10 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "work": case.work,
         "dtype": _type(outcome),
         "baseline": case.baseline,
-        "ours": case.ours,
-        "goals": [{"text": text, "reached": reached} for text, reached in outcome.goals()],
+        "goals": {
+            name: [{"text": text, "reached": reached} for text, reached in outcome.goals(name)]
+            for name in case.goals
+        },
         "measured": {name: asdict(found) for name, found in outcome.measured.items()},
         "wrong": list(outcome.wrong),
     }

@@ -14,6 +14,8 @@ from headlights.bench.worker import Peaks
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 """How far results may lie apart, relative to the largest number in them."""
+OURS = "headlights"
+"""How our contestants' names begin."""
 WRONG = "wrong result"
 """How the note of a contestant begins that is not timed because it is wrong."""
 SLOW_TO_START = ("compiled", "FlexAttention", "FlexAttention, block mask", "x-transformers", "Keras")
@@ -69,11 +71,19 @@ class Outcome:
                 measured[name] = replace(found, peak=peak.peak, note=found.note or peak.note)
         return replace(self, measured=measured)
 
-    def goals(self) -> list[tuple[str, bool | None]]:
-        """Each goal's text and whether ours reached it; None: a figure is missing."""
-        ours = self.measured.get(self.case.ours, Measured())
+    def goals(self, name: str) -> list[tuple[str, bool | None]]:
+        """Tell what a contestant was to reach.
+
+        Args:
+            name: The contestant.
+
+        Returns:
+            Each goal's text, and whether it was reached; None: a figure is missing.
+        """
+        found = self.measured.get(name, Measured())
         baseline = self.measured.get(self.case.baseline, Measured())
-        return [(goal.text, goal.reached(ours, baseline)) for goal in self.case.goals]
+        goals = self.case.goals.get(name, ())
+        return [(goal.text, goal.reached(found, baseline)) for goal in goals]
 
 
 @torch.no_grad()
@@ -131,7 +141,7 @@ def warm_up(
             call = build()
             output = call()
         except (RuntimeError, ImportError) as error:
-            if name.startswith("headlights"):
+            if name.startswith(OURS):
                 raise
             measured[name] = Measured(note=f"does not run here: {str(error).strip().splitlines()[0]:.80}")
             continue

@@ -44,7 +44,6 @@ def sweep_cases(quick: bool = False) -> list[Case]:
             f"layer (1, {length}, {width}, {heads})",
             partial(_contestants, length, width, heads),
             "SDPA",
-            ours="headlights, no weights",
         )
         for length in lengths(quick)
     ]
