@@ -140,12 +140,12 @@ def test_crossover_is_where_the_path_for_large_sizes_stays_ahead() -> None:
     def points(*large: float) -> tuple[Point, ...]:
         return tuple(Point(2**power, f"size {power}", 1.0, each) for power, each in enumerate(large, 4))
 
-    def measured(*large: float) -> int | None:
-        return Crossover("MANY", "things", ("fused", "blocked"), 2**5, points(*large)).measured
+    def crossover(*large: float, name: str = "MANY") -> Crossover:
+        return Crossover(name, "things", ("fused", "blocked"), points(*large))
 
-    assert measured(2.0, 0.5, 2.0, 0.5, 0.5) == 2**7
-    assert measured(0.5, 0.5) == 2**4
-    assert measured(0.5, 2.0) is None
-    text = table([Crossover("MANY", "things", ("fused", "blocked"), 2**5, points(2.0, 2.0, 0.5))])
+    assert crossover(2.0, 0.5, 2.0, 0.5, 0.5).measured == 2**7
+    assert crossover(0.5, 0.5).measured == 2**4
+    assert crossover(0.5, 2.0).measured is None
+    text = table([crossover(2.0, 2.0, 0.5), crossover(0.5, name="SHARES, 1 / 2"), crossover(2.0, name="FEW")])
     assert "  2**4   size 4: fused 1.00 s, blocked 2.00 s\n" in text
-    assert text.endswith("\nMANY = 2**5  # measured on this machine: 2**6")
+    assert text.endswith("\nMANY = 2**6\nFEW = None\nSHARES = ((2**4, 1 / 2))")

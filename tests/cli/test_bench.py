@@ -44,8 +44,9 @@ def test_rows_are_chosen_and_halves_are_measured(headlights: Command) -> None:
 def test_crossover_prints_the_constants_of_the_code(headlights: Command) -> None:
     found = headlights("bench", "--crossover", "--quick", "--threads", "1", "--device", "cpu")
     assert found.status == 0
-    assert "N = M = 32, window(3, 0): fused " in found.output
-    assert "\nMANY_SCORES = 2**" in found.output
+    assert "N = M = 32, window(4, 4): fused " in found.output
+    assert "\nMANY_SCORES = " in found.output
+    assert "\nSHARES = ((" in found.output
 
 
 def test_wrong_result_ends_with_status_1_and_is_named(

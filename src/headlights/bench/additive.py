@@ -33,7 +33,7 @@ class AdditiveInputs:
 
 
 def draw_additive(
-    batch: int, queries: int, keys: int, hidden: int, place: Place, *, width: int = 64
+    batch: int, queries: int, keys: int, hidden: int, place: Place, *, width: int = 8
 ) -> AdditiveInputs:
     """Draw the inputs, the same in every process.
 
@@ -43,7 +43,8 @@ def draw_additive(
         keys: M.
         hidden: A, width of the hidden layer.
         place: Where and in which type.
-        width: E, width of queries and keys before they are projected. Default: 64.
+        width: E, width of queries and keys before they are projected. Default: 8, so that the projections,
+            which all need, hardly count.
 
     Returns:
         The inputs.

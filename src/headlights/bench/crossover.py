@@ -1,17 +1,26 @@
-"""Where `attend` should change its path: the same call on two paths while its size grows."""
+"""Where `attend` should change its path: the same call computed in two ways while its size grows.
+
+What is printed at the end has the form of the table in `headlights.attention` by which `attend` chooses.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from headlights.attention import Mask, Observation, _blocks, masks, observations
+from headlights.attention import masks, observations
 from headlights.bench import attends, report
+from headlights.bench.contestant import Call
 from headlights.bench.running import Setting
 from headlights.bench.timing import time_in_turns
 
 HEADS, HEAD_DIM = 8, 64
 LENGTHS, QUICK_LENGTHS = (64, 128, 256, 512, 1024, 2048), (32, 64)
+SHARES = (2, 4, 8)
+"""Windows that show a half, a quarter and an eighth of the keys."""
+EXAMPLES, LONGEST_PADDED = 8, 512
 
 
 @dataclass(frozen=True)
@@ -19,10 +28,10 @@ class Point:
     """One size.
 
     Attributes:
-        size: What the constant counts, at this point.
+        size: What is counted, at this point.
         what: The call in words.
-        small: Seconds on the path for small sizes.
-        large: Seconds on the path for large ones.
+        small: Seconds in the way for small sizes.
+        large: Seconds in the way for large ones.
     """
 
     size: int
@@ -33,31 +42,34 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossover:
-    """A constant of the rule and what was measured for it.
+    """A constant and what was measured for it.
 
     Attributes:
         constant: Its name in the code.
         counts: What it counts.
-        paths: The path below it and the path from it on.
-        written: Its value in the code.
+        ways: How it is computed below, and from there on.
         points: What was measured, by ascending size.
     """
 
     constant: str
     counts: str
-    paths: tuple[str, str]
-    written: int
+    ways: tuple[str, str]
     points: tuple[Point, ...]
 
     @property
     def measured(self) -> int | None:
-        """The smallest size from which on the path for large sizes always wins; None: it never does."""
+        """The smallest size from which on the way for large sizes always wins; None: it never does."""
         winning = None
         for point in reversed(self.points):
             if point.large > point.small:
                 break
             winning = point.size
         return winning
+
+    @property
+    def value(self) -> str:
+        """The same as Python would have it, rounded down to a power of two."""
+        return "None" if self.measured is None else f"2**{self.measured.bit_length() - 1}"
 
 
 @torch.no_grad()
@@ -71,80 +83,107 @@ def measure_crossovers(setting: Setting, say: Callable[[str], None]) -> list[Cro
     Returns:
         The crossovers.
     """
-    return [
-        Crossover(
-            "FEWEST_PAIRS",
-            "pairs of a query and a key, of which a window hides 7 of 8",
-            ("fused", "blocked"),
-            _blocks.FEWEST_PAIRS,
-            tuple(_windows(setting, say)),
-        ),
+    found = [
         Crossover(
             "MANY_SCORES",
-            "scores of all heads and examples, where weights are observed",
+            "scores of all heads and examples, weights observed",
             ("reference", "blocked"),
-            _blocks.MANY_SCORES,
             tuple(_observed(setting, say)),
-        ),
+        )
     ]
-
-
-def _windows(setting: Setting, say: Callable[[str], None]) -> Iterator[Point]:
-    for length in QUICK_LENGTHS if setting.quick else LENGTHS:
-        before = length // 8 - 1
-        what = f"N = M = {length}, window({before}, 0)"
-        say(what)
-        small, large = _both(setting, length, ("fused", "blocked"), mask=masks.window(before, 0))
-        yield Point(length**2, what, small, large)
+    for parts in SHARES:
+        counts = f"pairs of a query and a key, a window shows 1 / {parts}"
+        points = tuple(_windows(setting, say, parts))
+        found.append(Crossover(f"SHARES, 1 / {parts}", counts, ("fused", "blocked"), points))
+    ways = ("padded batch with a mask", "examples one by one")
+    counts = "pairs saved in an example, all heads"
+    found.append(Crossover("PADDED_PAIRS", counts, ways, tuple(_padded(setting, say))))
+    return found
 
 
 def _observed(setting: Setting, say: Callable[[str], None]) -> Iterator[Point]:
+    observe = observations.MeanWeights()
     for length in QUICK_LENGTHS if setting.quick else LENGTHS:
         what = f"N = M = {length}, H = {HEADS}, MeanWeights()"
         say(what)
-        paths = ("reference", "blocked")
-        small, large = _both(setting, length, paths, observe=observations.MeanWeights())
-        yield Point(HEADS * length**2, what, small, large)
+        inputs = attends.draw_heads(1, HEADS, length, HEAD_DIM, setting.place)
+        calls = [attends.ours(inputs, observe=observe, path=path) for path in ("reference", "blocked")]
+        yield Point(HEADS * length**2, what, *_seconds(setting, *calls))
 
 
-def _both(
-    setting: Setting,
-    length: int,
-    paths: tuple[str, str],
-    *,
-    mask: Mask | None = None,
-    observe: Observation | None = None,
-) -> tuple[float, float]:
-    """Median seconds of one call on both paths."""
-    inputs = attends.draw_heads(1, HEADS, length, HEAD_DIM, setting.place)
-    calls = {path: attends.ours(inputs, mask=mask, observe=observe, path=path) for path in paths}
-    for call in calls.values():
-        call()
+def _windows(setting: Setting, say: Callable[[str], None], parts: int) -> Iterator[Point]:
+    for length in QUICK_LENGTHS if setting.quick else LENGTHS:
+        side = length // parts // 2
+        what = f"N = M = {length}, window({side}, {side})"
+        say(what)
+        inputs = attends.draw_heads(1, HEADS, length, HEAD_DIM, setting.place)
+        mask = masks.window(side, side)
+        calls = [attends.ours(inputs, mask=mask, path=path) for path in ("fused", "blocked")]
+        yield Point(length**2, what, *_seconds(setting, *calls))
+
+
+def _padded(setting: Setting, say: Callable[[str], None]) -> Iterator[Point]:
+    """Half of the examples are half as long as the others, so that a quarter of the pairs is saved."""
+    for length in (16, *(QUICK_LENGTHS if setting.quick else LENGTHS)):
+        if length > LONGEST_PADDED:
+            break
+        what = f"B = {EXAMPLES}, N = M = {length}, every other example half as long"
+        say(what)
+        inputs = attends.draw_heads(EXAMPLES, HEADS, length, HEAD_DIM, setting.place)
+        lengths = [length // (1 + example % 2) for example in range(EXAMPLES)]
+        calls = _masked(inputs, lengths), _one_by_one(inputs, lengths)
+        yield Point(HEADS * length**2 // 4, what, *_seconds(setting, *calls))
+
+
+def _masked(inputs: attends.HeadInputs, lengths: Sequence[int]) -> Call:
+    query, key, value = inputs.query, inputs.key, inputs.value
+    longest = torch.arange(key.shape[2], device=key.device)
+    mask = longest < torch.tensor(lengths, device=key.device)[:, None, None, None]  # (B, 1, 1, M)
+    return lambda: (F.scaled_dot_product_attention(query, key, value, attn_mask=mask),)
+
+
+def _one_by_one(inputs: attends.HeadInputs, lengths: Sequence[int]) -> Call:
+    query, key, value = inputs.query, inputs.key, inputs.value
+
+    def call() -> tuple[Tensor, ...]:
+        context = torch.empty_like(query)
+        for i, length in enumerate(lengths):
+            one = slice(i, i + 1)
+            context[one] = F.scaled_dot_product_attention(
+                query[one], key[one, :, :length], value[one, :, :length]
+            )
+        return (context,)
+
+    return call
+
+
+def _seconds(setting: Setting, small: Call, large: Call) -> tuple[float, float]:
+    """Median seconds of one call in both ways."""
+    small(), large()
     rounds = 1 if setting.quick else 5
-    timings = time_in_turns(calls, setting.place.device, seconds=setting.seconds / 2, rounds=rounds)
-    return timings[paths[0]].median, timings[paths[1]].median
+    calls = {"small": small, "large": large}
+    timings = time_in_turns(calls, setting.place.device, seconds=setting.seconds / 3, rounds=rounds)
+    return timings["small"].median, timings["large"].median
 
 
 def table(crossovers: Sequence[Crossover]) -> str:
-    """What was measured, and the constants as the code has them beside what they should be here.
+    """What was measured, and the constants as they should be on this machine.
 
     Args:
         crossovers: The crossovers.
 
     Returns:
-        Lines of text; those of the constants are Python.
+        Lines of text; the last ones are Python.
     """
     lines = []
     for each in crossovers:
-        lines += [f"{each.constant}: {each.counts}; {each.paths[0]} below, {each.paths[1]} from here on"]
+        lines += [f"{each.constant}: {each.counts}; {each.ways[0]} below, {each.ways[1]} from here on"]
         for point in each.points:
-            pair = zip(each.paths, (point.small, point.large), strict=True)
-            times = ", ".join(f"{path} {report.seconds(taken)}" for path, taken in pair)
+            pair = zip(each.ways, (point.small, point.large), strict=True)
+            times = ", ".join(f"{way} {report.seconds(taken)}" for way, taken in pair)
             lines.append(f"  2**{point.size.bit_length() - 1:<3} {point.what}: {times}")
         lines.append("")
-    for each in crossovers:
-        measured = "never reached" if each.measured is None else f"2**{each.measured.bit_length() - 1}"
-        lines.append(
-            f"{each.constant} = 2**{each.written.bit_length() - 1}  # measured on this machine: {measured}"
-        )
-    return "\n".join(lines)
+    shares = [each for each in crossovers if each.constant.startswith("SHARES")]
+    pairs = ", ".join(f"({each.value}, {each.constant.partition(', ')[2]})" for each in shares)
+    plain = {each.constant: f"{each.constant} = {each.value}" for each in crossovers if each not in shares}
+    return "\n".join([*lines, *plain.values(), f"SHARES = ({pairs})"])
