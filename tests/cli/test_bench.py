@@ -1,6 +1,7 @@
 """`headlights bench`: what it prints and writes, and what it refuses."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,11 @@ def test_mistakes_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert headlights("bench", *arguments).error.startswith(expected)
+
+
+def test_missing_matplotlib_is_said_before_anything_is_measured(
+    headlights: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found = headlights("bench", "--plot", tmp_path / "a.svg")
+    assert found.error == "--plot draws with matplotlib: pip install 'headlights[view]'"

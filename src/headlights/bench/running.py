@@ -143,7 +143,8 @@ def warm_up(
         except (RuntimeError, ImportError) as error:
             if name.startswith(OURS):
                 raise
-            measured[name] = Measured(note=f"does not run here: {str(error).strip().splitlines()[0]:.80}")
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            measured[name] = Measured(note=f"does not run here: {reason:.80}")
             continue
         seconds = time.perf_counter() - started
         if expected is None:

@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,9 +26,6 @@ class Dtype(StrEnum):
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-
-
-Output = Annotated[Path | None, typer.Option()]
 
 
 def command(
@@ -58,6 +56,9 @@ def command(
         check_output(path, option)
     if plot is not None and plot.suffix not in (".svg", ".png"):
         raise UsageError(f"--plot {plot}: expected a name that ends in .svg or .png")
+    for path, option in ((plot, "--plot"), (docs, "--docs")):
+        if path is not None and find_spec("matplotlib") is None:
+            raise UsageError(f"{option} draws with matplotlib: pip install 'headlights[view]'")
     set_threads(threads)
     settings = _settings(check_device(device), dtype, quick)
     if crossover:
