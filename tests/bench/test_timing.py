@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from headlights.bench import timing
 from headlights.bench.timing import MOST_ROUNDS, SHORTEST, time_in_turns, without_collector
 
 CPU = torch.device("cpu")
@@ -32,15 +33,22 @@ def test_short_calls_are_repeated_within_a_sample() -> None:
         calls += 1
         time.sleep(0.001)
 
-    timing = time_in_turns({"short": call}, CPU, seconds=0, rounds=3)
-    assert timing["short"].rounds == 3
+    found = time_in_turns({"short": call}, CPU, seconds=0, rounds=3)
+    assert found["short"].rounds == 3
     assert 3 < calls <= 1 + 3 * SHORTEST / 0.001
-    assert 0.001 <= timing["short"].median < 0.02
+    assert 0.001 <= found["short"].median < 0.02
 
 
 def test_time_to_spend_buys_rounds_up_to_a_limit() -> None:
-    timing = time_in_turns({"call": lambda: time.sleep(SHORTEST)}, CPU, seconds=60, rounds=3)
-    assert timing["call"].rounds == MOST_ROUNDS + 1
+    found = time_in_turns({"call": lambda: time.sleep(SHORTEST)}, CPU, seconds=60, rounds=3)
+    assert found["call"].rounds == MOST_ROUNDS + 1
+
+
+@pytest.mark.parametrize(("limit", "samples"), [("LONG_ROUND", 2), ("LONGEST_ROUND", 1)])
+def test_long_rounds_are_few(limit: str, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, limit, 0.001)
+    found = time_in_turns({"call": lambda: time.sleep(SHORTEST)}, CPU, seconds=0, rounds=3)
+    assert found["call"].rounds == samples
 
 
 @pytest.mark.parametrize("on", [True, False])

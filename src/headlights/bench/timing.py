@@ -16,6 +16,8 @@ SHORTEST = 0.02
 MOST_ROUNDS = 25
 LONG_ROUND = 3.0
 """Seconds. Where a round of all contestants takes longer, two samples of each must do."""
+LONGEST_ROUND = 20.0
+"""Seconds. Where it takes longer still, one sample must do."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,12 @@ def time_in_turns(
         first = {name: seconds_of(call, device) for name, call in calls.items()}
         numbers = {name: max(1, ceil(SHORTEST / max(taken, 1e-7))) for name, taken in first.items()}
         once = sum(taken * numbers[name] for name, taken in first.items())
-        fewest = 1 if once > LONG_ROUND else rounds
+        fewest = 0 if once > LONGEST_ROUND else 1 if once > LONG_ROUND else rounds
         count = min(max(fewest, int(seconds / max(once, 1e-7))), MOST_ROUNDS)
-        # A single call that lasts is a sample already.
-        samples = {name: [taken] if numbers[name] == 1 else [] for name, taken in first.items()}
+        samples = {
+            name: [taken] if numbers[name] == 1 or not count else []  # a call that lasts is a sample already
+            for name, taken in first.items()
+        }
         for turn in range(count):
             for name in list(calls)[:: -1 if turn % 2 else 1]:
                 samples[name].append(seconds_of(calls[name], device, numbers[name]))
