@@ -121,6 +121,16 @@ def test_the_range_of_the_keys_decides_the_form(
         assert torch.allclose(one.double(), other.double(), atol=1e-5)
 
 
+def test_centring_loses_no_digits(kernels: str) -> None:
+    key = 40 * torch.rand(1, 401, 1)  # the middle is near 20, where float32 has steps of 2e-6
+    query = 0.3 * torch.randn(1, 401, 1) - key  # each meets its key
+    prepared = factorise(PreparedKey(key), None)
+    assert isinstance(prepared, FactorisedKey)
+    assert prepared.centre is not None
+    got = additive_scores(query, prepared, torch.ones(1))
+    assert (got.double() - exact(query, key, torch.ones(1))).abs().max() <= 4 * EPS
+
+
 def test_queries_without_bound_stay_finite(kernels: str) -> None:
     query = torch.tensor([[-3e38], [-50.0], [0.0], [50.0], [3e38], [torch.inf]])
     key = torch.tensor([[-20.0], [0.0], [20.0]])

@@ -5,6 +5,7 @@ sum_a b_a tanh(q_a + k_a) is a product and a division, forward and backward, and
 held. Where the keys' range would overflow an exponential, the tanh is taken, in blocks as small.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,8 @@ from headlights.attention._mask_shapes import broadcast
 from headlights.attention._score_base import PreparedKey, full_precision, wide
 
 KEY_RANGE = 20.0
-"""Keys stay within ± this, so that e^(2k) keeps far from overflow."""
-QUERY_RANGE = 40.0
-"""Beyond ± this a query is cut off: with any key the tanh is then at least tanh(20), which rounds to 1."""
+"""Keys stay within ± this, so that e^(2k) is neither 0 nor infinite. Then e^(2q) may be either: that is where
+the tanh is ±1 in any case."""
 CPU_BLOCK, OTHER_BLOCK = 2**18, 2**24
 """How many terms the kernels without a compiler hold at once: what a CPU's cache holds; elsewhere each block
 is a few launches, so they are larger."""
@@ -59,14 +59,15 @@ def factorise(prepared: PreparedKey, visible: Tensor | None) -> PreparedKey:
     key = key.to(wide(key.dtype))
     low, high = key.aminmax()
     if low >= -KEY_RANGE and high <= KEY_RANGE:
-        exponentials, centre = torch.mul(key, 2).exp_(), None
+        exponentials, centre = _exponentials(key, None), None
     else:  # out of range, or hidden keys are, or NaN
         low, high = _channel_ranges(key, visible)
         if not (high - low <= 2 * KEY_RANGE).all():
             return prepared
         is_near = (low >= -KEY_RANGE).all() and (high <= KEY_RANGE).all()
         centre = None if is_near else (low / 2 + high / 2).expand_as(key)
-        exponentials = _exponentials(key, None if centre is None else -centre, KEY_RANGE)
+        most = math.exp(2 * KEY_RANGE)
+        exponentials = _exponentials(key, None if centre is None else -centre).clamp_(1 / most, most)
     return FactorisedKey(prepared.key, prepared.start, exponentials=exponentials, centre=centre)
 
 
@@ -81,13 +82,12 @@ def _channel_ranges(key: Tensor, visible: Tensor | None) -> tuple[Tensor, Tensor
     return low, high
 
 
-def _exponentials(vectors: Tensor, shift: Tensor | None, most: float) -> Tensor:
-    """Compute e^(2(x + shift)), x + shift cut off at ± `most`."""
+def _exponentials(vectors: Tensor, shift: Tensor | None) -> Tensor:
+    """Compute e^(2(x + shift))."""
     if shift is None:
-        return vectors.clamp(-most, most).mul_(2).exp_()
+        return torch.mul(vectors, 2).exp_()
     # A sum near 20 has few digits left in float32, and an exponential shows it.
-    shifted = vectors.double() + shift
-    return shifted.clamp_(-most, most).mul_(2).exp_().to(vectors.dtype)
+    return (vectors.double() + shift).mul_(2).exp_().to(vectors.dtype)
 
 
 def additive_scores(query: Tensor, prepared: PreparedKey, b: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def _forward(
     """Return the scores and the exponentials of the queries, if that is how they were made."""
     if exponentials is None:
         return _block_scores(query, key, b, tanh=True), None
-    left = _exponentials(query, centre, QUERY_RANGE).contiguous()
+    left = _exponentials(query, centre).contiguous()
     kernels = _kernels(left, exponentials, times=1)
     if kernels is None:
         return _block_scores(left, exponentials, b, tanh=False), left
