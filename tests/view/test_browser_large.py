@@ -162,6 +162,7 @@ def test_a_click_lists_what_is_looked_at_and_what_looks(browser: Browser) -> Non
     seen = np.flatnonzero(DENSE[0, 0, :, column])
     assert set(listed[1]) <= set(seen.tolist())
     assert len(listed[1]) == min(len(seen), 10)
+    assert browser.run("return document.querySelectorAll('img, script').length") == 2  # the page's own
     browser.run("document.querySelector('.tokens li button').click()")
     other = listed[0][0]
     assert f"looks at {SHOWN[other % 8]}" in browser.until(READOUT)
@@ -197,6 +198,25 @@ def test_the_keyboard_moves_zooms_and_changes_heads(browser: Browser) -> None:
     browser.until(f"return document.querySelector('.base').toDataURL() !== '{before}'")
     browser.press("0")
     assert browser.run("return document.querySelector('.base').toDataURL()") == before
+
+
+def test_the_wheel_zooms_about_the_pointer_and_dragging_moves(browser: Browser) -> None:
+    def mouse(kind: str, x: float, y: float, **more: Any) -> None:
+        browser.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    row, column = 150, int(DENSE[0, 0, 150].argmax())
+    x, y = place(browser, row, column)
+    named = f"{READOUT}.includes('{column} with {DENSE[0, 0, row, column]:.3f}')"
+    for turn in (-900, -900):  # each e ** 2.25 nearer, until cells are as large as they become
+        mouse("mouseWheel", x, y, deltaX=0, deltaY=turn)
+    browser.point(x + 1, y + 1)
+    browser.until(named)
+    mouse("mousePressed", x, y, button="left", clickCount=1)
+    mouse("mouseMoved", x - 50, y - 70, button="left", buttons=1)  # further than a cell of 34 pixels
+    mouse("mouseReleased", x - 50, y - 70, button="left", clickCount=1)
+    browser.point(x - 49, y - 69)
+    browser.until(named)
+    assert browser.run("return document.querySelector('.tokens').hidden")  # a drag picks nothing
 
 
 def test_small_pictures_pick_heads_and_means(browser: Browser) -> None:
