@@ -91,7 +91,7 @@ def pack(weights: object, N: int, M: int, *, share: int = 1) -> Packed:
     rows = L * H * N
     index_bytes = 1 + (M > 1 << 8) + (M > 1 << 16)
     room = _BYTES // share
-    kept = max(min(shape[-1], room // (rows * (index_bytes + 1))), 1)
+    kept = min(shape[-1], max(room // (rows * (index_bytes + 1)), 1))
     if kept_pair(weights) is None:
         kept = min(kept, max(_GENEROUS // share // rows, _FEWEST))
     steps = 65535 if rows * kept * (index_bytes + 2) <= room else 255
