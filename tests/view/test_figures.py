@@ -181,6 +181,12 @@ def test_a_large_map_stays_small_as_svg() -> None:
     assert len(save(figure, "svg")) < 1_000_000
 
 
+def test_few_cells_are_vectors_and_many_are_one_picture() -> None:
+    few, many = (view.matrix(softmax(N, N), names(N), names(N)).axes[0] for N in (30, 60))
+    assert (len(few.collections), len(few.images)) == (1, 0)
+    assert (len(many.collections), len(many.images)) == (0, 1)
+
+
 def test_figures_are_bounded_however_long_the_sentences() -> None:
     for N, M in [(1, 1), (1, 5000), (5000, 1), (5000, 5000)]:
         top = kept(np.ones((N, M), np.float32), 1)
@@ -198,7 +204,9 @@ def test_odd_words_are_drawn_without_a_warning() -> None:
         save(figure)
         save(figure, "svg")
         save(figure, "pdf")
-        assert "$x^2$" in [text.get_text() for text in shown_texts(figure)]
+        shown = shown_texts(figure)
+        assert "$x^2$" in [text.get_text() for text in shown]
+        assert not any(text.get_parse_math() for text in shown)  # a dollar sign is no formula
 
 
 @settings(max_examples=12, deadline=None)
