@@ -81,7 +81,7 @@ def save_model(kind: str, folder: Path, **more: Any) -> Path:
     return folder
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, **more: Any) -> None:
     """Write the tokenizer."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -91,4 +91,4 @@ def save_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "</s>"}
     whole: Any = transformers.PreTrainedTokenizerFast
-    whole(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    whole(tokenizer_object=tokenizer, **special, **more).save_pretrained(folder)

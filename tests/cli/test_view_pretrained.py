@@ -257,6 +257,17 @@ def test_bytes_are_shown_as_text(headlights: Command, made: Made, tmp_path: Path
     assert view.load_attention(saved).source == ("the", " perché")
 
 
+def test_what_a_tokenizer_gives_and_a_model_does_not_take_is_left_out(
+    headlights: Command, made: Made, tmp_path: Path
+) -> None:
+    folder = copied(made, tmp_path, "Marian")
+    save_tokenizer(folder, model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+    assert "token_type_ids" in transformers.AutoTokenizer.from_pretrained(folder)("the cat")
+    plain = headlights("view", made("Marian"), "the cat", *CPU)
+    assert headlights("view", folder, "the cat", *CPU) == plain
+    assert plain.status == 0
+
+
 def test_text_comes_from_standard_input(
     headlights: Command, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,6 +415,18 @@ def test_broken_folders_are_refused(
     assert headlights("view", folder, "the", *CPU).error.startswith(
         f"{folder}: transformers cannot load it: "
     )
+
+
+def test_transformers_keeps_quiet_and_is_left_as_it_was(headlights: Command, made: Made, quiet: None) -> None:
+    folder, logging = made("Bert"), transformers.utils.logging
+    logging.enable_progress_bar()
+    before = logging.get_verbosity()
+    try:
+        assert headlights("view", folder, "the cat", *CPU).errors == ""
+        assert logging.is_progress_bar_enabled()
+        assert logging.get_verbosity() == before
+    finally:
+        logging.disable_progress_bar()
 
 
 def test_missing_weights_are_not_made_up(headlights: Command, made: Made, tmp_path: Path) -> None:
