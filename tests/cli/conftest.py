@@ -1,14 +1,16 @@
 """One trained toy run for all tests of the command, and the command as a function."""
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import tomli_w
 import torch
 
 from headlights.cli.app import run
+from tests.cli.pretrained_models import Made, save_model
 from tests.translation.toy import toy_content
 
 
@@ -61,3 +63,34 @@ def model(recipe: Path) -> Path:
     out = recipe.parent / "run"
     assert run(["train", "--recipe", str(recipe), "--out", str(out), "--device", "cpu"]) == 0
     return out
+
+
+@pytest.fixture(scope="session")
+def quiet() -> Iterator[None]:
+    """No reports of what the tests themselves save."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    yield
+    logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Made:
+    """A folder with a model of a kind, made when first asked for; not to be written into."""
+    root = tmp_path_factory.mktemp("models")
+
+    def make(kind: str) -> Path:
+        folder = root / kind
+        return folder if folder.exists() else save_model(kind, folder)
+
+    return make
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)

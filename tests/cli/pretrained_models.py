@@ -1,7 +1,12 @@
 """Small random Hugging Face models in folders, with a tokenizer whose words are whole tokens."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+Made = Callable[[str], Path]
 
 WORDS = (
     "[PAD]",
@@ -92,3 +97,12 @@ def save_tokenizer(folder: Path, **more: Any) -> None:
     special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "</s>"}
     whole: Any = transformers.PreTrainedTokenizerFast
     whole(tokenizer_object=tokenizer, **special, **more).save_pretrained(folder)
+
+
+def copied(made: Made, tmp_path: Path, kind: str = "Bert", **config: Any) -> Path:
+    """A model folder of its own, with some of its configuration changed."""
+    folder = tmp_path / "model"
+    shutil.copytree(made(kind), folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return folder
