@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from headlights._errors import InputError
 from headlights.senses._encoders import ContextEncoder
 from headlights.senses._vectors import mean_direction
-from headlights.senses._words import places, split_words
+from headlights.senses._words import places, same_word, split_words
 
 Senses = Mapping[str, Sequence[str]]
 """Each sense of a word: its name, and words, phrases or sentences that show it."""
@@ -25,7 +26,8 @@ class Cluster(NamedTuple):
 
     Attributes:
         static: What a static vector is compared with, shape (E,).
-        contextual: What a contextual vector is compared with, shape (E',).
+        contextual: What a contextual vector is compared with, shape (E',); the same one where both share a
+            space.
     """
 
     static: Tensor
@@ -49,13 +51,13 @@ def known_words() -> tuple[str, ...]:
     return tuple(_shipped())
 
 
-def known_senses(word: str, show: Show = "phrases") -> dict[str, list[str]]:
+def known_senses(word: str, show: Show = "words") -> dict[str, list[str]]:
     """The senses of an ambiguous word that come with headlights.
 
     Args:
-        word: One of `known_words()`.
+        word: One of `known_words()`, in any capitals.
         show: What shows a sense: five words of its field, three short phrases that use the word, or both.
-            Default: phrases.
+            Default: words.
 
     Returns:
         Two senses, to give to `disambiguate`.
@@ -67,16 +69,14 @@ def known_senses(word: str, show: Show = "phrases") -> dict[str, list[str]]:
         >>> known_senses("table", "words")["data"]
         ['row', 'digits', 'column', 'numbers', 'spreadsheet']
     """
-    if word not in _shipped():
-        raise ValueError(
-            f"no senses of {word!r} come with headlights; give them, or take one of: {_listed()}"
-        )
+    senses = _shipped().get(word.casefold())
+    if senses is None:
+        known = ", ".join(known_words())
+        raise InputError(f"no senses of {word!r} come with headlights; give them, or take one of: {known}")
     if show not in ("words", "phrases", "both"):
         raise ValueError(f"show: expected 'words', 'phrases' or 'both', got {show!r}")
     kinds = ("words", "phrases") if show == "both" else (show,)
-    return {
-        name: [item for kind in kinds for item in sense[kind]] for name, sense in _shipped()[word].items()
-    }
+    return {name: [item for kind in kinds for item in shown[kind]] for name, shown in senses.items()}
 
 
 def cluster(word: str, name: str, items: Sequence[str], encoder: ContextEncoder) -> Cluster:
@@ -102,21 +102,15 @@ def cluster(word: str, name: str, items: Sequence[str], encoder: ContextEncoder)
     if isinstance(items, str):
         raise TypeError(f"senses: expected a list of words or phrases for {name!r}, got one string")
     if not any(split_words(item) for item in items):
-        raise ValueError(f"senses: expected at least one word or phrase for {name!r}")
-    static, contextual = [], []
-    for item in items:
-        words = split_words(item)
-        if not words:
-            continue
-        rest = [other for other in words if not places(word, (other,))]
-        static += [mean_direction(list(encoder(rest)))] if rest else []
-        contextual.append(_in_context(word, words, encoder))
-    if not any(vector.any() for vector in contextual):
-        raise ValueError(f"senses: the encoder knows no word of {name!r}: {', '.join(items)}")
-    return Cluster(
-        mean_direction(static or list(encoder([word]))),
-        mean_direction(contextual),
-    )
+        raise InputError(f"senses: expected at least one word or phrase for {name!r}")
+    shown = [words for words in map(split_words, items) if words]
+    contextual = mean_direction([_in_context(word, words, encoder) for words in shown])
+    if not contextual.any():
+        raise InputError(f"senses: the encoder knows no word of {name!r}: {', '.join(items)}")
+    if encoder.one_space:
+        return Cluster(contextual, contextual)
+    others = [other for words in shown for other in words if not same_word(word, other)]
+    return Cluster(mean_direction(list(encoder(others or [word]))), contextual)
 
 
 def _in_context(word: str, words: tuple[str, ...], encoder: ContextEncoder) -> Tensor:

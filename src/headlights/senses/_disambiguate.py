@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headlights._errors import InputError
 from headlights.senses._clusters import Cluster, Senses, cluster
 from headlights.senses._embedding import builtin
 from headlights.senses._encoders import ContextEncoder, Encoder, SelfAttention
@@ -24,8 +25,9 @@ class Reading:
         contextual: Its vector in this one, shape (E,); another width if the model's layers have another.
         weights: How much it takes from each word, itself included, shape (N,), each in 0..1, with sum 1.
         before: Cosine of `static` to each sense; empty if no senses were given.
-        after: Cosine of `contextual` to each sense. To be compared with `before` only where both vectors
-            share a space, as with `SelfAttention`.
+        after: Cosine of `contextual` to each sense.
+        one_space: Whether `before` and `after` may be compared: both vectors share a space, as with
+            `SelfAttention`.
     """
 
     word: str
@@ -36,6 +38,17 @@ class Reading:
     weights: Tensor
     before: Mapping[str, float]
     after: Mapping[str, float]
+    one_space: bool
+
+    @property
+    def sense(self) -> str | None:
+        """The sense that the word has here; None if no senses were given.
+
+        It is the one whose cosine rose most, which does not depend on how frequent each sense is in the text
+        that the static vector comes from; where before and after cannot be compared, it is the nearest.
+        """
+        rises = {name: after - self.before[name] * self.one_space for name, after in self.after.items()}
+        return max(rises, key=rises.__getitem__, default=None)
 
     @property
     def nearest(self) -> str | None:
@@ -43,7 +56,7 @@ class Reading:
         return max(self.after, key=self.after.__getitem__, default=None)
 
     @property
-    def nearest_before(self) -> str | None:
+    def nearest_static(self) -> str | None:
         """The sense that the static vector alone would take: the same one in every sentence."""
         return max(self.before, key=self.before.__getitem__, default=None)
 
@@ -84,7 +97,7 @@ class Reading:
     @property
     def title(self) -> str:
         """The word and its sense, for a heading."""
-        return self.word if self.nearest is None else f"{self.word}: {self.nearest}"
+        return self.word if self.sense is None else f"{self.word}: {self.sense}"
 
 
 def disambiguate(
@@ -119,7 +132,7 @@ def disambiguate(
         >>> senses = {"furniture": ["chair", "furniture"], "data": ["row", "digits"]}
         >>> sentences = ["The table has a lot of data", "There is a plate on the table"]
         >>> readings = disambiguate("table", sentences, senses=senses)
-        >>> [(reading.nearest, reading.decided_by[0][0]) for reading in readings]
+        >>> [(reading.sense, reading.decided_by[0][0]) for reading in readings]
         [('data', 'data'), ('furniture', 'plate')]
     """
     if isinstance(sentences, str):
@@ -130,7 +143,7 @@ def disambiguate(
     seeing = chosen if isinstance(chosen, ContextEncoder) else SelfAttention(chosen)
     static = seeing([word])[0]
     if not static.any():
-        raise ValueError(f"word: the encoder does not know {word!r}; take another encoder or another word")
+        raise InputError(f"word: the encoder does not know {word!r}; take another encoder or another word")
     clusters = {name: cluster(word, name, items, seeing) for name, items in (senses or {}).items()}
     before = {name: float(cosine(static, found.static)) for name, found in clusters.items()}
     return [_read(word, sentence, seeing, static, before, clusters) for sentence in sentences]
@@ -147,7 +160,7 @@ def _read(
     words = split_words(sentence)
     found = places(word, words)
     if not found:
-        raise ValueError(f"sentences: expected the word {word!r} in each, got {sentence!r}")
+        raise InputError(f"sentences: expected the word {word!r} in each, got {sentence!r}")
     position = found[0]
     vectors, weights = encoder.context(words)
     return Reading(
@@ -159,4 +172,5 @@ def _read(
         weights=weights[position],
         before=before,
         after={name: float(cosine(vectors[position], each.contextual)) for name, each in clusters.items()},
+        one_space=encoder.one_space,
     )

@@ -58,8 +58,8 @@ def learn_embedding(
     log P(a, b) / P(a) P(b) (Church & Hanks 1990). What exceeds log `shift` fills a matrix, and the vectors
     are its best factors, U √S of its singular value decomposition, so that the dot product of two words is
     about the PMI that is left (Levy & Goldberg 2014, "Neural Word Embedding as Implicit Matrix
-    Factorization", sections 3.2 and 3.3; their k is `shift`, their W_SPPMI √ is ours). Words such as "the"
-    and "of" stand beside every word, so their vectors are short. Nothing is random.
+    Factorization", sections 3.2 and 3.3; their k is `shift`). A word such as "the" stands beside every
+    word alike, so its vector is short. Nothing is random.
 
     Args:
         sentences: The text: each a string, or its words. Capitals do not matter, punctuation is left out.
@@ -101,7 +101,7 @@ def builtin(seed: int = 0) -> WordVectors:
         seed: Decides what the text says. Default: 0.
 
     Returns:
-        Vectors of its 800 or so English words.
+        Vectors of some 700 English words.
     """
     return learn_embedding(text(seed=seed))
 

@@ -1,4 +1,4 @@
-"""How often the nearest sense is the right one, on sentences with known senses."""
+"""How often the sense found is the right one, on sentences with known senses."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,29 +33,30 @@ class WordScore:
     Attributes:
         word: The word; "all" for all.
         sentences: How many there were.
-        right: In how many the nearest sense of the contextual vector was right.
-        right_before: In how many that of the static vector was.
+        right: In how many `Reading.sense` was right.
+        right_nearest: In how many the sense nearest to the contextual vector was.
+        right_static: In how many the sense nearest to the static vector was.
     """
 
     word: str
     sentences: int
     right: int
-    right_before: int
+    right_nearest: int
+    right_static: int
+
+    def share(self, right: int) -> float:
+        """How large a part of the sentences so many are, 0..1; 0 where there is none."""
+        return right / max(self.sentences, 1)
 
     @property
     def accuracy(self) -> float:
-        """The share that was right, 0..1."""
-        return self.right / max(self.sentences, 1)
-
-    @property
-    def accuracy_before(self) -> float:
-        """The share that the static vector had right, 0..1."""
-        return self.right_before / max(self.sentences, 1)
+        """The share in which `Reading.sense` was right, 0..1."""
+        return self.share(self.right)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy by the nearest sense.
+    """How many senses were right.
 
     Attributes:
         whole: All words together.
@@ -78,9 +79,9 @@ def evaluate(
     encoder: Encoder | ContextEncoder | None = None,
     *,
     sentences: Iterable[Labelled] | None = None,
-    show: Show = "phrases",
+    show: Show = "words",
 ) -> Evaluation:
-    """Measure how often the nearest sense is the right one, with the static vector beside it.
+    """Measure how often the sense found is the right one, with the static vector beside it.
 
     Args:
         encoder: As `disambiguate` takes it. Default: `builtin()`.
@@ -104,7 +105,8 @@ def evaluate(
         "all",
         sum(score.sentences for score in scores),
         sum(score.right for score in scores),
-        sum(score.right_before for score in scores),
+        sum(score.right_nearest for score in scores),
+        sum(score.right_static for score in scores),
     )
     return Evaluation(whole, scores, tuple(word for word in groups if not known[word]))
 
@@ -117,7 +119,11 @@ def _knows(encoder: ContextEncoder, word: str, show: Show) -> bool:
 def _score(word: str, group: Sequence[Labelled], encoder: ContextEncoder, show: Show) -> WordScore:
     texts = [each.sentence for each in group]
     readings = disambiguate(word, texts, encoder, senses=known_senses(word, show))
-    pairs = list(zip(readings, group, strict=True))
-    right = sum(reading.nearest == each.sense for reading, each in pairs)
-    before = sum(reading.nearest_before == each.sense for reading, each in pairs)
-    return WordScore(word, len(group), right, before)
+    pairs = [(reading, each.sense) for reading, each in zip(readings, group, strict=True)]
+    return WordScore(
+        word,
+        len(group),
+        sum(reading.sense == sense for reading, sense in pairs),
+        sum(reading.nearest == sense for reading, sense in pairs),
+        sum(reading.nearest_static == sense for reading, sense in pairs),
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headlights._errors import InputError
 from headlights.attention import observations
 from headlights.senses._encoders import Context
 from headlights.watch import observe
@@ -79,7 +80,7 @@ class HuggingFace:
         spans = pieces.pop("offset_mapping")[0].tolist()
         longest = getattr(self.model.config, "max_position_embeddings", None)
         if longest is not None and len(spans) > longest:
-            raise ValueError(f"sentences: expected at most {longest} pieces, got {len(spans)}; shorten it")
+            raise InputError(f"sentences: expected at most {longest} pieces, got {len(spans)}; shorten it")
         with torch.inference_mode(), observe(self.model, observations.MeanWeights()) as record:
             output = self.model(**pieces.to(self.model.device), output_hidden_states=True)
         hidden = output.hidden_states[self.layer][0].float().cpu()  # (P, E), P pieces
@@ -112,10 +113,10 @@ def minilm(*, layer: int = -1, device: torch.device | str = "cpu") -> HuggingFac
 
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise ValueError(f"{folder}: expected a folder with a Hugging Face model, found none")
+        raise InputError(f"{folder}: expected a folder with a Hugging Face model, found none")
     for pattern in ("config.json", "tokenizer.json", "*.safetensors"):
         if not any(folder.glob(pattern)):
-            raise ValueError(f"{folder}: expected a Hugging Face model, found no {pattern} in it")
+            raise InputError(f"{folder}: expected a Hugging Face model, found no {pattern} in it")
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
@@ -130,7 +131,7 @@ def _load(folder: Path) -> tuple[Any, Any]:
             model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{folder}: cannot be read as a Hugging Face model: {reason}") from error
+        raise InputError(f"{folder}: cannot be read as a Hugging Face model: {reason}") from error
     return tokenizer, model
 
 

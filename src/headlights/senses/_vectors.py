@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def cosine(u: Tensor, v: Tensor) -> Tensor:
@@ -49,4 +48,7 @@ def mean_direction(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    return F.normalize(vectors, dim=-1, eps=torch.finfo(vectors.dtype).tiny)
+    """Vectors of length 1, zero for zero; divided by their largest component first: squares may overflow."""
+    tiny = torch.finfo(vectors.dtype).tiny
+    scaled = vectors / vectors.abs().amax(-1, keepdim=True).clamp(min=tiny)
+    return scaled / scaled.norm(dim=-1, keepdim=True).clamp(min=tiny)
