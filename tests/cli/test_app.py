@@ -30,7 +30,8 @@ def program(*arguments: str | Path, before: str = "") -> list[str]:
 def test_help_and_version_are_printed(headlights: Command) -> None:
     help_text = headlights("--help")
     assert help_text.status == 0
-    for command in ("demo", "train", "translate", "evaluate", "view", "bench", "info"):
+    commands = ("demo", "prepare", "train", "translate", "evaluate", "align", "view", "senses", "bench", "info")
+    for command in commands:
         assert f"\n  {command}" in help_text.output
         assert headlights(command, "-h").output.startswith(f"Usage: headlights {command} ")
     assert headlights() == help_text

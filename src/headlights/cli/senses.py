@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlights.cli.common import UsageError, check_output, check_text, note
-from headlights.cli.tables import percent, print_table
 
 if TYPE_CHECKING:
     from headlights.senses import ContextEncoder, Encoder, Evaluation, Reading, WordScore
@@ -104,6 +103,8 @@ def _senses(word: str, given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _print(reading: "Reading", sentence: str, color: bool | None) -> None:
+    from headlights.cli.tables import print_table
+
     print(sentence.strip())
     decided = ", ".join(f"{word} {weight:.2f}" for word, weight in reading.decided_by[:_LISTED])
     print(f"{reading.word}: {reading.sense}" + (f"  (by {decided})" if decided else ""))
@@ -145,6 +146,7 @@ def _write_page(path: Path, readings: Sequence["Reading"], sentences: Sequence[s
 
 
 def _evaluate(encoder: str, as_json: bool) -> None:
+    from headlights.cli.tables import print_table
     from headlights.senses import evaluate
 
     found = evaluate(_encoder(encoder))
@@ -158,6 +160,8 @@ def _evaluate(encoder: str, as_json: bool) -> None:
 
 
 def _row(score: "WordScore") -> tuple[str, ...]:
+    from headlights.cli.tables import percent
+
     shares = (score.right, score.right_nearest, score.right_static)
     return score.word, str(score.sentences), *(percent(score.share(right)) for right in shares)
 

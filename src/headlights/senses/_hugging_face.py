@@ -34,7 +34,8 @@ class HuggingFace:
 
     Raises:
         ImportError: transformers is not installed.
-        ValueError: The folder lacks one of the files, cannot be read as a model, or has no such layer.
+        ValueError: The folder lacks one of the files, cannot be read as a model, or has no such layer; or the
+            model has an encoder and a decoder.
     """
 
     one_space = False
@@ -43,6 +44,8 @@ class HuggingFace:
         self.folder = Path(folder)
         _check_folder(self.folder)
         self.tokenizer, model = _load(self.folder)
+        if model.config.is_encoder_decoder:
+            raise InputError(f"{folder}: expected a model that reads only, found one that also writes")
         self.model = model.eval().requires_grad_(False).to(device)
         count = int(self.model.config.num_hidden_layers)
         self.layer = layer if layer > 0 else count + 1 + layer
@@ -56,13 +59,17 @@ class HuggingFace:
             words: n words.
 
         Returns:
-            Float, shape (n, E), on the CPU.
+            Float, shape (n, E), on the CPU; zero for a word of which the tokenizer keeps nothing.
         """
         table = self.model.get_input_embeddings()
+        vectors = torch.zeros(len(words), table.embedding_dim)
         with torch.inference_mode():
-            ids = [self.tokenizer(word, add_special_tokens=False)["input_ids"] for word in words]
-            rows = [table(torch.tensor(each, device=self.model.device)).mean(0) for each in ids]
-        return torch.stack(rows).float().cpu() if rows else torch.zeros(0, table.embedding_dim)
+            for row, word in enumerate(words):
+                # With a space before it, as in a sentence: some tokenizers have other pieces without.
+                ids = self.tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+                if ids:
+                    vectors[row] = table(torch.tensor(ids, device=self.model.device)).mean(0)
+        return vectors
 
     def context(self, words: Sequence[str]) -> Context:
         """See the words of one sentence in the model.
