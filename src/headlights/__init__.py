@@ -1,8 +1,8 @@
 """headlights: attention you can see, at the speed of attention you can't.
 
 Three layers, each usable without the ones above it: `attention` (tensors in, tensors out), `translation`
-(a translator trained on your own text) and `view` (pictures of attention). The names below are loaded when
-first used, so `import headlights` costs nothing until then.
+(a translator trained on your own text) and `view` (pictures of attention); `senses` tells the senses of a
+word apart. The names below are loaded when first used, so `import headlights` costs nothing until then.
 """
 
 from importlib import import_module
@@ -55,14 +55,15 @@ __all__ = [
     "observe",
     "replace_attention",
     "scores",
+    "senses",
     "train",
     "view",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "view":
-        return import_module("headlights.view")
+    if name in ("senses", "view"):
+        return import_module(f"headlights.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'headlights' has no attribute {name!r}")
     try:

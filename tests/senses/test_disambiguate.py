@@ -53,7 +53,8 @@ def test_a_reading_worked_out_by_hand() -> None:
     assert reading.before == pytest.approx({"animal": half, "club": half})
     assert reading.after == pytest.approx({"animal": 2 / math.sqrt(5), "club": 1 / math.sqrt(5)})
     assert (reading.sense, reading.nearest, reading.nearest_static) == ("animal", "animal", "animal")
-    assert reading.decided_by[0] == ("cave", pytest.approx(1 / 3))
+    assert reading.decided_by[0][0] == "cave"
+    assert reading.decided_by[0][1] == pytest.approx(1 / 3)
     assert "bat" not in dict(reading.decided_by)
     assert dict(reading.decided_by)["a"] == 0
 
@@ -69,7 +70,8 @@ def test_the_sense_is_the_one_that_rose_where_the_nearest_is_the_frequent_one() 
 
 def test_a_word_said_twice_counts_with_its_sum() -> None:
     (reading,) = disambiguate("bat", ["the cave, the Cave and the bat"], by_hand)
-    assert reading.decided_by[0] == ("cave", pytest.approx(2 / 3))
+    assert reading.decided_by[0][0] == "cave"
+    assert reading.decided_by[0][1] == pytest.approx(2 / 3)
     assert (reading.sense, reading.nearest, reading.nearest_static) == (None, None, None)
     assert reading.title == "bat"
 

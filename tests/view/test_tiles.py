@@ -90,7 +90,7 @@ def test_arrays_of_any_library_are_read_with_their_heads() -> None:
     [
         ([[0.5, float("nan")]], r"^weights: expected finite numbers of at least 0, got nan$"),
         ([[0.5, -0.25]], r"^weights: expected finite numbers of at least 0, got -0\.25$"),
-        ([[0.5], [0.5]], r"^weights: expected shape \(N, M\) = \(1, 2\).*got \(2, 1\)$"),
+        ([[0.5], [0.5]], r"^weights: expected shape \(N, M\) = \(1, 2\).*got \(2, 1\); .*transpose it$"),
         (SimpleNamespace(values=[[float("inf")]], indices=[[0]]), r"^values: expected finite numbers"),
         (SimpleNamespace(values=[[1.0]], indices=[[2]]), r"^indices: .*from -1 \(unused\) to 1, got 2$"),
         (SimpleNamespace(values=[[1.0]], indices=[[0, 1]]), r"^indices: expected the shape of values"),

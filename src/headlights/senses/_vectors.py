@@ -51,4 +51,5 @@ def _unit(vectors: Tensor) -> Tensor:
     """Vectors of length 1, zero for zero; divided by their largest component first: squares may overflow."""
     tiny = torch.finfo(vectors.dtype).tiny
     scaled = vectors / vectors.abs().amax(-1, keepdim=True).clamp(min=tiny)
-    return scaled / scaled.norm(dim=-1, keepdim=True).clamp(min=tiny)
+    length: Tensor = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / length.clamp(min=tiny)
