@@ -5,19 +5,22 @@ The backward pass computes each block's scores once more. Any score, mask, dropo
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from headlights.attention._blocks import BlockPlan, Part
-from headlights.attention._collectors import Collector, Pieces, Whole
+from headlights.attention._collectors import Collector, Pieces
+from headlights.attention._kept import All, Kept
 from headlights.attention._mask_rules import Mask
 from headlights.attention._mask_shapes import Grid
 from headlights.attention._observations import Observation
+from headlights.attention._products import are_products, attend_products, once
 from headlights.attention._reference import attend_reference, result_dtype
 from headlights.attention._score_base import PreparedKey, Score, full_precision
+from headlights.attention._tiles import Tile, fold, folded
 
 
 def attend_blocked(
@@ -50,9 +53,21 @@ def attend_blocked(
     if 0 in (*grid.leading, grid.queries, grid.keys):  # nothing to cut into blocks
         options: dict[str, Any] = {"score": score, "mask": mask, "dropout": dropout, "grid": grid}
         return attend_reference(query, prepared, value, observations=observations, **options)
-    plan = BlockPlan(query, prepared, score=score, mask=mask, dropout=dropout, grid=grid)
     shape = (*grid.leading, grid.queries, grid.keys)
     collectors = [observation.start(shape) for observation in observations]
+    if are_products(query, prepared, value, score=score, mask=mask, collectors=collectors):
+        return attend_products(
+            query,
+            prepared,
+            value,
+            score=score,
+            mask=mask,
+            dropout=dropout,
+            collectors=cast("list[Kept]", collectors),
+            differentiable=[observation.differentiable for observation in observations],
+            grid=grid,
+        )
+    plan = BlockPlan(query, prepared, score=score, mask=mask, dropout=dropout, grid=grid)
     inputs = [query, value, *plan.fields_of(prepared), *plan.outside.tensors]
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)):
         context = _forward(plan, query, value, prepared, collectors)
@@ -87,7 +102,7 @@ def _sort(
         elif isinstance(collector, Pieces):
             streams[id(collector)] = collector
         else:  # nothing is known of it: it gets all weights, once, with their graph
-            streams[id(collector)] = Whole(lambda weights: weights, grid.queries)
+            streams[id(collector)] = All((*grid.leading, grid.queries, grid.keys))
     return watchers, streams
 
 
@@ -114,29 +129,11 @@ class _Blocked(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         with torch.no_grad():
             found = _Backward(ctx.plan, ctx.streams, ctx.saved_tensors, ctx.needs_input_grad[3:], grads).run()
-        if torch.is_grad_enabled():  # with create_graph=True; only an actual second derivative is refused
-            found = [None if grad is None else _Once.apply(grad.requires_grad_()) for grad in found]  # type: ignore[no-untyped-call]
-        return (None, None, None, *found)
+        return (None, None, None, *once(found))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:  # noqa: ARG004
         raise RuntimeError("path: 'blocked' has no forward-mode derivative; use path='reference'")
-
-
-class _Once(torch.autograd.Function):
-    """Hands a gradient on and refuses to be differentiated again."""
-
-    @staticmethod
-    def forward(grad: Tensor) -> Tensor:
-        return grad.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
-        raise RuntimeError("path: 'blocked' has no second derivative; use path='reference'")
 
 
 def _forward(
@@ -169,10 +166,15 @@ def _whole_rows(weights: Tensor, part: Part, grid: Grid) -> Tensor:
 
 
 def _show(weights: Tensor, part: Part, grid: Grid, collectors: Sequence[Collector]) -> None:
-    if collectors:
-        weights = _whole_rows(weights, part, grid)
-        for collector in collectors:
-            collector.update(part.rows, weights)
+    whole: Tensor | None = None
+    for collector in collectors:
+        if isinstance(collector, Kept):
+            outer, heads = folded(grid)
+            tile = Tile(slice(0, outer), slice(0, heads), part.rows, part.keys)
+            collector.keep(tile, fold(weights, grid))
+            continue
+        whole = _whole_rows(weights, part, grid) if whole is None else whole
+        collector.update(part.rows, whole)
 
 
 class _Backward:

@@ -136,11 +136,11 @@ class BlockPlan:
         dropout: float,
         grid: Grid,
     ) -> None:
-        self.mask, self.grid, self.dropout = mask, grid, dropout
+        self.mask, self.grid = mask, grid
+        self.dropout_factors = dropout_stream(dropout, grid.device)
         self.is_biased = mask is not None and mask.bias_dtype is not None
         self._score, self._fresh = score, is_own(score)
         self._rows = block_rows(grid, mask, score.pair_width)
-        self._seed = int(torch.randint(2**62, ())) if dropout else 0
         self._query_start = prepared.start + grid.keys - grid.queries
         self._autocast = autocast_dtype(grid.device.type)
         self.field_names = [f.name for f in fields(prepared) if isinstance(getattr(prepared, f.name), Tensor)]
@@ -175,7 +175,7 @@ class BlockPlan:
             stop = min(start + self._rows, grid.queries)
             keys, visible = slice(0, grid.keys), None
             if mask is not None:
-                keys = mask.key_range(grid, start, stop)
+                keys = mask.seen_range(grid, start, stop)
                 some = keys.start < keys.stop
                 visible = mask.evaluate_part(grid, start, stop, keys).visible if some else None
             if visible is not None:
@@ -230,18 +230,28 @@ class BlockPlan:
             scores = scores.expand(shape).clone(memory_format=torch.contiguous_format)
         return softmax_(scores, visible, finite=self._score.finite and not self.is_biased)
 
-    def dropout_factors(self) -> Callable[[Tensor], Tensor | None]:
-        """Start the stream of dropout factors; every stream of a plan gives the same ones.
 
-        Returns:
-            A function that maps a block's weights to 1 / (1 - p) where one is kept and 0 where it is dropped,
-            None without dropout. To be called once for each block that is not empty, in order.
-        """
-        if self.dropout == 0:
-            return lambda weights: None  # noqa: ARG005
-        generator = torch.Generator(self.grid.device).manual_seed(self._seed)
-        kept = 1 - self.dropout
+def dropout_stream(dropout: float, device: torch.device) -> Callable[[], Callable[[Tensor], Tensor | None]]:
+    """Draw one number from torch's global generator, if anything is dropped, that seeds streams of factors.
+
+    Args:
+        dropout: Probability of dropping a weight.
+        device: Where the weights live.
+
+    Returns:
+        A function that starts a stream, each time the same. A stream maps a block's weights to 1 / (1 - p)
+        where one is kept and 0 where it is dropped, None without dropout; it is to be called once for each
+        block that is not empty, in order.
+    """
+    if dropout == 0:
+        return lambda: lambda weights: None  # noqa: ARG005
+    seed, kept = int(torch.randint(2**62, ())), 1 - dropout
+
+    def start() -> Callable[[Tensor], Tensor | None]:
+        generator = torch.Generator(device).manual_seed(seed)
         return lambda weights: torch.empty_like(weights).bernoulli_(kept, generator=generator).div_(kept)
+
+    return start
 
 
 def softmax_(scores: Tensor, visible: Tensor | None, *, finite: bool) -> Tensor:

@@ -152,24 +152,3 @@ class Whole(PerRow):
         if not self._pieces:
             self._pieces.append((piece.new_empty(*piece.shape[:-2], self._rows, piece.shape[-1]),))
         self._pieces[0][0][..., rows, :] = piece
-
-
-class Chosen(Pieces):
-    """Keeps some rows, in the order asked for.
-
-    Args:
-        indices: Which rows, 0-based.
-    """
-
-    def __init__(self, indices: tuple[int, ...]) -> None:
-        super().__init__()
-        self._order = sorted(range(len(indices)), key=indices.__getitem__)
-        self._rows = [indices[place] for place in self._order]
-
-    def piece(self, rows: slice, weights: Tensor) -> Tensor:
-        local = [row - rows.start for row in self._rows if rows.start <= row < rows.stop]
-        return weights.index_select(-2, torch.tensor(local, dtype=torch.long, device=weights.device))
-
-    def finish(self, joined: Tensors) -> Tensor:
-        places = torch.tensor(self._order, dtype=torch.long, device=joined[0].device)
-        return joined[0].index_select(-2, places.argsort())

@@ -47,6 +47,19 @@ class Mask:
         """
         return slice(0, grid.keys)
 
+    def seen_range(self, grid: Grid, start: int, stop: int) -> slice:
+        """Bound the keys that the rows start..stop-1 may see, from values too, so in eager mode only.
+
+        Args:
+            grid: The sizes of the whole.
+            start: First row of the block, 0-based.
+            stop: One past the last row.
+
+        Returns:
+            As `key_range`, or a narrower slice.
+        """
+        return self.key_range(grid, start, stop)
+
     def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         """Apply the rule to the query rows start..stop-1 and to some of the keys.
 
@@ -172,9 +185,10 @@ class And(_Pair):
         return Block(both(left.visible, right.visible), bias)
 
     def key_range(self, grid: Grid, start: int, stop: int) -> slice:
-        left, right = self.left.key_range(grid, start, stop), self.right.key_range(grid, start, stop)
-        begin = max(left.start, right.start)
-        return slice(begin, max(min(left.stop, right.stop), begin))
+        return _common(self.left.key_range(grid, start, stop), self.right.key_range(grid, start, stop))
+
+    def seen_range(self, grid: Grid, start: int, stop: int) -> slice:
+        return _common(self.left.seen_range(grid, start, stop), self.right.seen_range(grid, start, stop))
 
     def parts(self) -> list[Mask]:
         return [*self.left.parts(), *self.right.parts()]
@@ -197,10 +211,10 @@ class Or(_Pair):
         return Block(left.visible | right.visible, None)
 
     def key_range(self, grid: Grid, start: int, stop: int) -> slice:
-        left, right = self.left.key_range(grid, start, stop), self.right.key_range(grid, start, stop)
-        if left.start == left.stop or right.start == right.stop:
-            return right if left.start == left.stop else left
-        return slice(min(left.start, right.start), max(left.stop, right.stop))
+        return _hull(self.left.key_range(grid, start, stop), self.right.key_range(grid, start, stop))
+
+    def seen_range(self, grid: Grid, start: int, stop: int) -> slice:
+        return _hull(self.left.seen_range(grid, start, stop), self.right.seen_range(grid, start, stop))
 
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
@@ -229,6 +243,19 @@ class Not(Mask):
 
     def __repr__(self) -> str:
         return f"~({self.mask!r})" if isinstance(self.mask, And) else f"~{self.mask!r}"
+
+
+def _common(left: slice, right: slice) -> slice:
+    """Return what two ranges share; empty if nothing."""
+    begin = max(left.start, right.start)
+    return slice(begin, max(min(left.stop, right.stop), begin))
+
+
+def _hull(left: slice, right: slice) -> slice:
+    """Return the smallest range that holds both, one of which may be empty."""
+    if left.start == left.stop or right.start == right.stop:
+        return right if left.start == left.stop else left
+    return slice(min(left.start, right.start), max(left.stop, right.stop))
 
 
 def check_mask(mask: object) -> None:

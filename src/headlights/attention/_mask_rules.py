@@ -78,6 +78,10 @@ class Lengths(Mask):
             lengths = lengths.to(grid.device)
         return Block(torch.arange(keys.start, keys.stop, device=grid.device) < lengths, None)
 
+    def seen_range(self, grid: Grid, start: int, stop: int) -> slice:  # noqa: ARG002
+        longest = int(self.lengths.max()) if self.lengths.numel() else 0
+        return slice(0, min(max(longest, 0), grid.keys))
+
     def own_leading(self) -> tuple[int, ...]:
         return tuple(self.lengths.shape[:-2])
 
@@ -154,6 +158,14 @@ class Segments(Mask):
         query_ids = from_left(self.query_ids[..., start:stop], grid, "query_ids", own=1)
         key_ids = from_left(self.key_ids[..., keys], grid, "key_ids", own=1)
         return Block(query_ids[..., :, None] == key_ids[..., None, :], None)  # (B, 1.., n, len(keys))
+
+    def seen_range(self, grid: Grid, start: int, stop: int) -> slice:
+        asked = self.query_ids[..., start:stop]
+        if not asked.numel():
+            return slice(0, grid.keys)
+        between = (self.key_ids >= asked.min()) & (self.key_ids <= asked.max())  # ids mostly ascend
+        places = between.reshape(-1, between.shape[-1]).any(0).nonzero()
+        return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
 
     def own_leading(self) -> tuple[int, ...]:
         return max(tuple(self.query_ids.shape[:-1]), tuple(self.key_ids.shape[:-1]), key=len)

@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from headlights.attention._collectors import Chosen, Collector, PerRow, Pieces, Sum, Whole
+from headlights.attention._collectors import Collector, PerRow, Pieces, Sum
+from headlights.attention._kept import All, Chosen, Column, Disorder, Largest, Mean
 
 __all__ = [
     "Collector",
@@ -81,7 +80,7 @@ class Weights(Observation):
     """
 
     def start(self, shape: tuple[int, ...]) -> Collector:
-        return Whole(lambda weights: weights, shape[-2])
+        return All(shape)
 
 
 class MeanWeights(Observation):
@@ -96,7 +95,7 @@ class MeanWeights(Observation):
             raise ValueError(
                 f"MeanWeights: weights of shape {shape} have no head dimension; observe Weights()"
             )
-        return Whole(lambda weights: weights.mean(-3), shape[-2])
+        return Mean(shape)
 
 
 class Entropy(Observation):
@@ -106,8 +105,8 @@ class Entropy(Observation):
         differentiable: Keep it attached to the graph. Default: detached.
     """
 
-    def start(self, shape: tuple[int, ...]) -> Collector:  # noqa: ARG002
-        return PerRow(_entropy, row_dim=-1)
+    def start(self, shape: tuple[int, ...]) -> Collector:
+        return Disorder(shape)
 
 
 class Top(NamedTuple):
@@ -141,14 +140,15 @@ class TopWeights(Observation):
             raise ValueError(f"TopWeights: k must be 1 or more, got {k}")
         self.k = k
 
-    def start(self, shape: tuple[int, ...]) -> Collector:  # noqa: ARG002
-        return PerRow(self._top)
+    def start(self, shape: tuple[int, ...]) -> Collector:
+        return Ranked(shape, self.k)
 
-    def _top(self, weights: Tensor) -> Top:
-        values, indices = weights.topk(min(self.k, weights.shape[-1]), dim=-1)
-        indices = indices.masked_fill(values == 0, -1)
-        missing = (0, self.k - values.shape[-1])
-        return Top(F.pad(values, missing), F.pad(indices, missing, value=-1))
+
+class Ranked(Largest):
+    """`Largest` as a `Top`."""
+
+    def finish(self, joined: tuple[Tensor, ...]) -> Top:
+        return Top(*joined)
 
 
 class Received(Observation):
@@ -158,8 +158,8 @@ class Received(Observation):
         differentiable: Keep it attached to the graph. Default: detached.
     """
 
-    def start(self, shape: tuple[int, ...]) -> Collector:  # noqa: ARG002
-        return Sum(lambda weights: weights.sum(-2))
+    def start(self, shape: tuple[int, ...]) -> Collector:
+        return Column(shape)
 
 
 class Rows(Observation):
@@ -183,9 +183,4 @@ class Rows(Observation):
     def start(self, shape: tuple[int, ...]) -> Collector:
         if max(self.indices, default=-1) >= shape[-2]:
             raise ValueError(f"Rows: there are {shape[-2]} queries and no index {max(self.indices)}")
-        return Chosen(self.indices)
-
-
-def _entropy(weights: Tensor) -> Tensor:
-    # The clamp makes 0 log 0 = 0 and its gradient finite; entr and xlogy have an infinite one.
-    return (weights * -weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1)
+        return Chosen(shape, self.indices)
