@@ -293,7 +293,7 @@ def _backward(
                 continue
             grad.mul_(weights)
             grad.addcmul_(weights, grad.sum(-1, keepdim=True), value=-1)  # the gradient of the scores
-            _add_product(dq[rows], grad, k[keys])
+            dq[rows] = _product(grad, k[keys])  # each row stands in one tile
             _add_product(dk[keys], grad.mT, q[rows])
     found = (dq.mul_(plan.scale), dk, dv)
     return [total.reshape(t.shape).to(t.dtype) for total, t in zip(found, inputs, strict=True)]
@@ -317,16 +317,19 @@ def _weights(q: Tensor, k: Tensor, tile: Tile, shown: Shown, room: Tensor) -> Te
 
 def _product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
     """Multiply (p, h, n, e) by (p, h, e, m), in the memory of `room` if given."""
-    shape = (*left.shape[:-1], right.shape[-1])
-    if room is None:
-        return torch.bmm(left.flatten(0, 1), right.flatten(0, 1)).view(shape)
-    out = room[: shape[0] * shape[1] * shape[2] * shape[3]].view(-1, *shape[2:])
-    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1), out=out).view(shape)
+    p, h, n, m = *left.shape[:-1], right.shape[-1]
+    if p * h == 1:  # only this product shares one matrix among threads
+        out = None if room is None else room[: n * m].view(n, m)
+        return torch.mm(left[0, 0], right[0, 0], out=out)[None, None]
+    out = None if room is None else room[: p * h * n * m].view(p * h, n, m)
+    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1), out=out).view(p, h, n, m)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of (p, h, n, e) and (p, h, e, m) to a view (p, h, n, m)."""
-    if total.shape[0] == 1:
+    if total.shape[:2] == (1, 1):
+        total[0, 0].addmm_(left[0, 0], right[0, 0])
+    elif total.shape[0] == 1:
         total[0].baddbmm_(left[0], right[0])
     else:
         total += _product(left, right)

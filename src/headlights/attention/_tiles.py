@@ -11,8 +11,8 @@ from headlights.attention import _blocks
 from headlights.attention._mask_rules import Mask
 from headlights.attention._mask_shapes import Grid
 
-TILE_SCORES = 2**19
-"""How many scores a tile holds about (2 MB in float32): few enough to stay near the core, enough to be fast."""
+TILE_SCORES = 2**20
+"""How many scores a tile holds for each thread (4 MB in float32): few enough to stay in the cache."""
 
 
 class Tile(NamedTuple):
@@ -72,7 +72,8 @@ def fold(tensor: Tensor, grid: Grid) -> Tensor:
 def tile_steps(grid: Grid, mask: Mask | None) -> tuple[int, int, int]:
     """Choose how much of P, of the heads and of the query rows makes a tile.
 
-    Rows first, then heads, then examples, as many as `TILE_SCORES` allows. A window of w keys lets n rows see
+    Rows first, then heads, then examples, as many as `TILE_SCORES` allows; each thread multiplies a head of its
+    own. A window of w keys lets n rows see
     n + w keys, so that n beyond w would compute more hidden scores than visible ones.
 
     Args:
@@ -90,8 +91,10 @@ def tile_steps(grid: Grid, mask: Mask | None) -> tuple[int, int, int]:
     span = min(2 * span, grid.keys)
     fewest = 4 * _blocks.FEWEST_ROWS  # a product of fewer rows is slow
     rows = min(max(TILE_SCORES // span, fewest), max(most, _blocks.FEWEST_ROWS), grid.queries)
-    heads_step = min(max(TILE_SCORES // (span * rows), 1), heads)
-    outer_step = min(max(TILE_SCORES // (span * rows * heads), 1), outer) if heads_step == heads else 1
+    threads = torch.get_num_threads()
+    most_heads = max(TILE_SCORES // (span * rows), 1) * threads
+    heads_step = min(most_heads, heads)
+    outer_step = min(max(most_heads // heads, 1), outer)
     return outer_step, heads_step, rows
 
 
