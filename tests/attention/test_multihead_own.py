@@ -359,3 +359,29 @@ def test_rotary_positions_count_real_keys_only_and_go_on_in_a_cache(zero: bool) 
 def test_a_learned_slot_has_no_position() -> None:
     with pytest.raises(ValueError, match="add_bias_kv: a learned slot has no position, which Rotary needs"):
         MultiHeadAttention(12, 3, add_bias_kv=True, score=scores.Rotary(scores.ScaledDot()))
+
+
+def test_a_decoding_step_copies_no_cache_and_costs_one_row() -> None:
+    """Along one line of continuation nothing as large as the stored keys is made, but when the room doubles."""
+    attention = MultiHeadAttention(16, 2, batch_first=True).eval()
+    cache, places, made = KeyValueCache(), [], []
+
+    class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, Tensor) and not result._is_view():
+                made[-1] = max(made[-1], result.numel())
+            return result
+
+    with torch.no_grad():
+        for _ in range(200):
+            made.append(0)
+            word = torch.randn(1, 1, 16)
+            with Made():
+                _, _, cache = attention(word, word, word, need_weights=False, is_causal=True, cache=cache)
+            assert cache.key is not None
+            places.append(cache.key.data_ptr())
+    moves = {step for step in range(1, 200) if places[step] != places[step - 1]}
+    assert moves == {1, 2, 4, 8, 16, 32, 64, 128}  # steps, 0-based, that find the room full
+    # elsewhere nothing but the projected row, 3 * 16, and weights of a row, at most 2 * M: O(M), not O(M * 16)
+    assert all(made[step] <= max(3 * 16, 2 * (step + 1)) for step in range(200) if step not in moves)

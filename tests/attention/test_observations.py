@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headlights import attend, masks, observations, scores
 from headlights.attention import Observation
+from headlights.attention._kept import top
 
 INF = math.inf
 SCORES = torch.tensor(
@@ -227,3 +228,25 @@ def test_observing_never_changes_the_context() -> None:
     score = scores.Additive(5, 5, 3)
     plain = attend(query, key, key, score=score)
     assert torch.equal(plain, attend(query, key, key, score=score, observe=observations.Entropy())[0])
+
+
+@pytest.mark.parametrize("m", [64 * 6, 64 * 7 + 13, 64 * 16 + 1, 100])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_largest_are_found_among_the_groups_with_the_largest(m: int, tied: bool) -> None:
+    weights = torch.randint(9, (3, 5, m)) / 8 if tied else torch.rand(3, 5, m)
+    values, indices = top(weights, 3)
+    assert torch.equal(values, weights.topk(3, -1).values)
+    assert torch.equal(weights.gather(-1, indices), values)
+    assert all(len(set(row.tolist())) == 3 for row in indices.reshape(-1, 3))  # none comes twice
+    if not tied:
+        assert torch.equal(indices, weights.topk(3, -1).indices)
+
+
+def test_top_weights_of_long_rows_agree_between_paths() -> None:
+    query, key = torch.randn(2, 3, 7, 5), torch.randn(2, 3, 1031, 5)
+    found = [
+        attend(query, key, key, observe=observations.TopWeights(4), path=p)[1]
+        for p in ("reference", "blocked")
+    ]
+    assert torch.allclose(found[0].values, found[1].values, rtol=1e-5)
+    assert torch.equal(found[0].indices, found[1].indices)

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from headlights.attention._blocked import attend_blocked
-from headlights.attention._blocks import blocks_obstacle, blocks_pay
+from headlights.attention._blocks import blocks_obstacle
+from headlights.attention._crossovers import blocks_pay
 from headlights.attention._fused import attend_fused, fused_obstacle
 from headlights.attention._mask_rules import Mask, check_mask
 from headlights.attention._mask_shapes import Grid, broadcast
@@ -138,10 +139,10 @@ def attend(
 def choose_path(
     path: str, query: Tensor, *, score: Score, mask: Mask | None, observed: bool, grid: Grid
 ) -> Literal["blocked", "fused", "reference"]:
-    """Pick the fastest path that can do all that is asked, from shapes and types and never from values.
+    """Pick the fastest path that can do all that is asked.
 
-    That is the fused path where it can serve, unless a window hides most scores from all queries; blocks
-    for what is large; the reference for the rest, and wherever the call is traced instead of run.
+    That is the fused path where it can serve, unless the mask hides most scores; blocks for what is large;
+    the reference for the rest. Where a call is traced instead of run, shapes and types alone decide.
 
     Args:
         path: What the caller asked for, "auto" or one path.

@@ -14,18 +14,12 @@ from headlights.attention._captures import Outside
 from headlights.attention._mask_rules import Mask
 from headlights.attention._mask_shapes import Grid, broadcast
 from headlights.attention._score_base import PreparedKey, Score, autocast_dtype
-from headlights.attention._scores import Function, is_own
+from headlights.attention._scores import is_own
 
 BLOCK_ELEMENTS = 2**21
 """How many scores a block holds at most (8 MB in float32), unless its smallest number of rows needs more."""
 FEWEST_ROWS, MOST_ROWS = 16, 512
 """Below, products of matrices get slow; above, nothing is gained."""
-
-
-FEWEST_PAIRS = 2**16
-"""With fewer pairs of a query and a key, one product costs less than the loop over blocks."""
-MANY_SCORES = 2**23
-"""From here on, scores no longer fit the caches and blocks beat the whole."""
 
 
 def block_rows(grid: Grid, mask: Mask | None, pair_width: int) -> int:
@@ -48,28 +42,6 @@ def block_rows(grid: Grid, mask: Mask | None, pair_width: int) -> int:
     rows = BLOCK_ELEMENTS // (math.prod(grid.leading) * min(2 * span, grid.keys) * pair_width)
     most = MOST_ROWS if 2 * span > grid.keys else min(MOST_ROWS, span)
     return min(max(min(rows, most), FEWEST_ROWS), grid.queries)
-
-
-def blocks_pay(score: Score, mask: Mask | None, grid: Grid, *, fused: bool) -> bool:
-    """Tell from the sizes whether the blocked path is the best choice.
-
-    Args:
-        score: The score; a callable is left alone, for it may not score each pair on its own.
-        mask: The mask, or None.
-        grid: The sizes of the whole.
-        fused: Whether the fused path could serve.
-
-    Returns:
-        Whether it is.
-    """
-    leading, queries, keys, _ = grid
-    if queries < 2 * FEWEST_ROWS or queries * keys < FEWEST_PAIRS or isinstance(score, Function):
-        return False
-    middle = queries // 2
-    seen = slice(0, keys) if mask is None else mask.key_range(grid, middle, middle + 1)
-    if 4 * (seen.stop - seen.start) <= keys:
-        return True
-    return not fused and queries * keys * math.prod(leading) >= MANY_SCORES
 
 
 def blocks_obstacle(query: Tensor) -> str | None:

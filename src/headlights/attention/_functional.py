@@ -59,6 +59,10 @@ def attend_heads(
         The context, the weights and what was observed.
     """
     asked = observe if isinstance(observe, tuple) else () if observe is None else (observe,)
+    if need_weights or asked:
+        # Products copy heads whose rows lie apart, and turn them while copying; this copy is the cheaper one.
+        key = key.contiguous() if isinstance(key, Tensor) else key
+        query, value = query.contiguous(), value.contiguous()
     weights: Tensor | None = None
     if dropout > 0 and (need_weights or dropout == 1):
         # Torch's random stream: one draw for the whole (B, H, N, M). Values without columns cost nothing.

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from headlights.attention._crossovers import real_lengths
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._rotary import Rotary
 from headlights.attention._score_base import Score, check_width
@@ -70,13 +71,16 @@ def attend_fused(
     check_width("query", query, "the key's width", key.shape[-1])
     scale = score.scale if isinstance(score, Dot) else None
     assert not isinstance(scale, Tensor)  # `fused_obstacle` sends learned scales elsewhere
-    bias, is_causal = None, False
+    leading, bias, is_causal = grid.leading, None, False
+    four_dims = len(leading) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2]
     if mask is not None:
+        lengths = real_lengths(query, mask, grid) if four_dims else None
+        if lengths is not None:
+            return _one_by_one(query, key, value, lengths, dropout, scale)
         # The kernel masks the future before it scales: -inf times 0 is NaN, times -1 it is +inf.
         is_causal = (scale is None or scale > 0) and mask.is_plain_causal(grid)
         bias = None if is_causal else _one_tensor(mask, grid)
-    leading = grid.leading
-    if len(leading) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
+    if four_dims:
         return F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
     query, key, value = (_four_dims(tensor, leading) for tensor in (query, key, value))
     if bias is not None and bias.ndim > 2:
@@ -85,6 +89,18 @@ def attend_fused(
     if len(leading) == 1:
         return context.squeeze(1)
     return context.reshape(*leading, *context.shape[-2:])
+
+
+def _one_by_one(
+    query: Tensor, key: Tensor, value: Tensor, lengths: list[int], dropout: float, scale: float | None
+) -> Tensor:
+    """Compute each example of a padded batch on its real keys, (B, H, N, E_v)."""
+    contexts = []
+    # `split` and `cat` have cheap derivatives; that of a slice would be a whole batch for each example.
+    for q, k, v, length in zip(*(torch.split(t, 1) for t in (query, key, value)), lengths, strict=True):
+        real = k[..., :length, :], v[..., :length, :]
+        contexts.append(F.scaled_dot_product_attention(q, *real, None, dropout, scale=scale))
+    return torch.cat(contexts)
 
 
 def _one_tensor(mask: Mask, grid: Grid) -> Tensor | None:

@@ -135,7 +135,8 @@ class Mean(Kept):
     adds = True
 
     def of(self, weights: Tensor, tile: Tile) -> Tensors:  # noqa: ARG002
-        return (weights.sum(-3) / self.heads,)
+        all_heads = weights.shape[-3] == self.heads
+        return (weights.mean(-3) if all_heads else weights.sum(-3) / self.heads,)
 
     def place(self, joined: Tensor, tile: Tile) -> Tensor:
         return joined[tile.outer, tile.rows, tile.keys]
@@ -270,7 +271,7 @@ def top(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return values, indices
     end = GROUP * groups
     # Group g holds the keys g, g + groups, g + 2 groups, ...: maxima of whole rows are vectorised.
-    members = weights[..., :end].unflatten(-1, (GROUP, groups))  # (..., GROUP, groups)
+    members = weights[..., :end].view(*weights.shape[:-1], GROUP, groups)
     best = members.amax(-2).topk(k, -1, sorted=False).indices  # (..., k)
     found = members.gather(-1, best[..., None, :].expand(*best.shape[:-1], GROUP, k)).flatten(-2)
     values, places = torch.cat((found, weights[..., end:]), -1).topk(k, -1)

@@ -60,6 +60,20 @@ class Mask:
         """
         return self.key_range(grid, start, stop)
 
+    def shown_share(self, grid: Grid) -> float:
+        """Estimate from above which share of the pairs is visible, from values too, so in eager mode only.
+
+        Args:
+            grid: The sizes of the whole, none of them 0.
+
+        Returns:
+            A number in 0..1: the mean of what `seen_range` leaves to a few rows.
+        """
+        rows = range(grid.queries // 8, grid.queries, max(grid.queries // 4, 1))
+        ranges = [self.seen_range(grid, row, row + 1) for row in rows]
+        shown = sum(int(keys.stop - keys.start) for keys in ranges)
+        return shown / (len(ranges) * grid.keys)
+
     def evaluate_part(self, grid: Grid, start: int, stop: int, keys: slice) -> Block:
         """Apply the rule to the query rows start..stop-1 and to some of the keys.
 
@@ -189,6 +203,9 @@ class And(_Pair):
 
     def seen_range(self, grid: Grid, start: int, stop: int) -> slice:
         return _common(self.left.seen_range(grid, start, stop), self.right.seen_range(grid, start, stop))
+
+    def shown_share(self, grid: Grid) -> float:
+        return min(self.left.shown_share(grid), self.right.shown_share(grid))
 
     def parts(self) -> list[Mask]:
         return [*self.left.parts(), *self.right.parts()]

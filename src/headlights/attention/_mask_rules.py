@@ -82,6 +82,9 @@ class Lengths(Mask):
         longest = int(self.lengths.max()) if self.lengths.numel() else 0
         return slice(0, min(max(longest, 0), grid.keys))
 
+    def shown_share(self, grid: Grid) -> float:
+        return float(self.lengths.clamp(0, grid.keys).float().mean()) / grid.keys
+
     def own_leading(self) -> tuple[int, ...]:
         return tuple(self.lengths.shape[:-2])
 

@@ -72,9 +72,9 @@ def fold(tensor: Tensor, grid: Grid) -> Tensor:
 def tile_steps(grid: Grid, mask: Mask | None) -> tuple[int, int, int]:
     """Choose how much of P, of the heads and of the query rows makes a tile.
 
-    Rows first, then heads, then examples, as many as `TILE_SCORES` allows; each thread multiplies a head of its
-    own. A window of w keys lets n rows see
-    n + w keys, so that n beyond w would compute more hidden scores than visible ones.
+    Rows first, then heads, then examples, as many as `TILE_SCORES` allows; each thread multiplies a head of
+    its own. A window of w keys lets n rows see n + w keys, so that n beyond w would compute more hidden
+    scores than visible ones.
 
     Args:
         grid: The sizes of the whole, none of them 0.
