@@ -230,7 +230,7 @@ def test_observing_never_changes_the_context() -> None:
     assert torch.equal(plain, attend(query, key, key, score=score, observe=observations.Entropy())[0])
 
 
-@pytest.mark.parametrize("m", [64 * 6, 64 * 7 + 13, 64 * 16 + 1, 100])
+@pytest.mark.parametrize("m", [64 * 6, 64 * 7 + 13, 64 * 16 + 1, 95, 96, 100, 191, 192, 3])
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_largest_are_found_among_the_groups_with_the_largest(m: int, tied: bool) -> None:
     weights = torch.randint(9, (3, 5, m)) / 8 if tied else torch.rand(3, 5, m)

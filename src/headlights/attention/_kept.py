@@ -259,7 +259,7 @@ def top(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     equal weights is taken is left open, as in `topk`.
 
     Args:
-        weights: Shape (..., m).
+        weights: Shape (..., m), 0 or more.
         k: How many, at most m.
 
     Returns:
@@ -267,6 +267,9 @@ def top(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     groups = weights.shape[-1] // GROUP
     if groups < 2 * k:
+        missing = 64 * k - weights.shape[-1]
+        if 0 < missing <= 32 * k:  # from 64 k numbers on, `topk` takes a method that is twice as fast
+            weights = F.pad(weights, (0, missing), value=-1)
         values, indices = weights.topk(k, -1)
         return values, indices
     end = GROUP * groups

@@ -87,7 +87,7 @@ def tile_steps(grid: Grid, mask: Mask | None) -> tuple[int, int, int]:
     middle = grid.queries // 2
     seen = slice(0, grid.keys) if mask is None else mask.key_range(grid, middle, middle + 1)
     span = max(seen.stop - seen.start, 1)
-    most = _blocks.MOST_ROWS if 2 * span > grid.keys else min(_blocks.MOST_ROWS, span)
+    most = _blocks.MOST_ROWS if 2 * span > grid.keys else min(_blocks.MOST_ROWS, span // 2)
     span = min(2 * span, grid.keys)
     fewest = 4 * _blocks.FEWEST_ROWS  # a product of fewer rows is slow
     rows = min(max(TILE_SCORES // span, fewest), max(most, _blocks.FEWEST_ROWS), grid.queries)
