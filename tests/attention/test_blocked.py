@@ -417,11 +417,12 @@ def test_examples_are_parted_where_that_pays(size: int, lengths: Any, expected: 
 
 
 def test_rubbish_in_hidden_keys_has_no_weight() -> None:
-    query, key, value = (torch.randn(1, 2, 5, 8) for _ in range(3))
-    key[..., 3:, :] = torch.nan
+    query, key, value = (torch.randn(2, 2, 5, 8) for _ in range(3))
+    key[1, :, 3:] = torch.nan  # in the same tile as an example that sees all keys
     for path in PATHS:
-        got = attend(query, key, value, mask=masks.lengths([3]), path=path)
-        assert close(got, attend(query, key[..., :3, :], value[..., :3, :], path="reference").double())
+        got = attend(query, key, value, mask=masks.lengths([5, 3]), path=path)
+        right = attend(query[1], key[1, :, :3], value[1, :, :3], path="reference")
+        assert close(got[1], right.double())
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -434,8 +435,10 @@ def test_tiles_of_heads_and_rows_give_what_the_whole_gives(
     query = torch.randn(2, 5, 41, 3, dtype=torch.float64)
     key, value = (torch.randn(2, 5, 37, 3, dtype=torch.float64) for _ in range(2))
     asked = (*ASKED[:3], observations.Rows([40, 3, 3]), observations.MeanWeights(), observations.Weights())
-    for mask in (None, masks.window(5, 2) & masks.lengths([37, 0]), masks.causal()):
-        right, got = (attend(query, key, value, mask=mask, observe=asked, path=path) for path in PATHS)
+    per_head = masks.keep(torch.rand(5, 41, 37) > 0.4) & masks.bias(torch.randn(5, 41, 1).double())
+    for mask in (None, masks.window(5, 2) & masks.lengths([37, 0]), masks.causal(), per_head):
+        with torch.no_grad():
+            right, got = (attend(query, key, value, mask=mask, observe=asked, path=path) for path in PATHS)
         assert close(got[0], right[0])
         for mine, theirs in zip(got[1], right[1], strict=True):
             pairs = zip(mine, theirs, strict=True) if isinstance(mine, tuple) else [(mine, theirs)]
