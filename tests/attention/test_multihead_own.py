@@ -382,7 +382,7 @@ def test_a_decoding_step_copies_no_cache_and_costs_one_row() -> None:
         for _ in range(200):
             made.append(0)
             word = torch.randn(1, 1, 16)
-            with Made():
+            with Made():  # type: ignore[no-untyped-call]
                 _, _, cache = attention(word, word, word, need_weights=False, is_causal=True, cache=cache)
             assert cache.key is not None
             places.append(cache.key.data_ptr())
