@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.batches import Batch, TokenBatches
 from headlights.translation.corpus import grammar
-from headlights.translation.model import ModelConfig, TranslationModel
+from headlights.translation.model import TranslationModel
 from headlights.translation.tokenizer import Tokenizer
 
 PAD, BOS, EOS = 0, 1, 2
@@ -28,7 +29,7 @@ PAD, BOS, EOS = 0, 1, 2
 class Textbook(nn.Module):
     """Encoder, additive attention and decoder as a tutorial has them."""
 
-    def __init__(self, source_vocab: int, target_vocab: int, config: ModelConfig) -> None:
+    def __init__(self, source_vocab: int, target_vocab: int, config: RecurrentConfig) -> None:
         super().__init__()
         memory = 2 * config.encoder_dim
         self.source_embedding = nn.Embedding(source_vocab, config.embed_dim, padding_idx=PAD)
@@ -99,7 +100,7 @@ def main() -> None:
         bos_id=BOS,
         eos_id=EOS,
     )
-    config = ModelConfig(embed_dim=256, hidden_dim=512, encoder_dim=256, score_dim=512, dropout=0.3)
+    config = RecurrentConfig(embed_dim=256, hidden_dim=512, encoder_dim=256, score_dim=512, dropout=0.3)
     ours = TranslationModel(config, source.vocab_size, target.vocab_size)
     textbook = Textbook(source.vocab_size, target.vocab_size, config)
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.batches import TokenBatches
-from headlights.translation.model import ModelConfig, TranslationModel
+from headlights.translation.model import TranslationModel
 
 PAD, BOS, EOS, WORDS = 0, 1, 2, 17
 
@@ -21,7 +22,7 @@ def looked() -> tuple[Tensor, Tensor]:
     source = [[3 + rng.randrange(WORDS) for _ in range(rng.randint(2, 7))] for _ in range(800)]
     target = [[word + WORDS for word in sentence] for sentence in source]
     batches = TokenBatches(source, target, max_tokens=256, pad_id=PAD, bos_id=BOS, eos_id=EOS, seed=3)
-    config = ModelConfig(embed_dim=16, hidden_dim=32, encoder_dim=16, score_dim=16, dropout=0.0)
+    config = RecurrentConfig(embed_dim=16, hidden_dim=32, encoder_dim=16, score_dim=16, dropout=0.0)
     model = TranslationModel(config, 3 + WORDS, 3 + 2 * WORDS)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.015)
     for epoch in range(16):

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headlights import scores
+from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.batches import Batch, TokenBatches
-from headlights.translation.model import ModelConfig, TranslationModel
+from headlights.translation.decoders import RecurrentDecoder
+from headlights.translation.model import TranslationModel
 from tests.attention.oracle import close
 
 SOURCES = [[3, 4, 5], [6], [7, 8, 9, 10, 3], [4, 4]]
@@ -18,7 +20,7 @@ SIZES: dict[str, Any] = {"embed_dim": 5, "hidden_dim": 7, "encoder_dim": 3, "sco
 
 
 def make(**options: Any) -> TranslationModel:
-    return TranslationModel(ModelConfig(**{**SIZES, **options}), 11, 13).double()
+    return TranslationModel(RecurrentConfig(**{**SIZES, **options}), 11, 13).double()
 
 
 def batch(rows: list[int]) -> Batch:
@@ -86,6 +88,7 @@ def test_s21_source_and_target_embeddings_are_separate() -> None:
 )
 def test_s26_s30_a_score_by_name(name: str, kind: type, encoder_dim: int, hidden_dim: int) -> None:
     model = make(score=name, encoder_dim=encoder_dim, hidden_dim=hidden_dim)
+    assert isinstance(model.decoder, RecurrentDecoder)
     assert model.decoder.focus is not None
     assert type(model.decoder.focus.score) is kind
     decoded = model(batch([0, 1]), need_weights=True)

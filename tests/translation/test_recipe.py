@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from headlights.translation.architectures import RecurrentConfig, TransformerConfig
 from headlights.translation.recipe import (
     Recipe,
     RecipeError,
@@ -18,6 +19,11 @@ from headlights.translation.recipe import (
 LEAST: dict[str, Any] = {"training": {"max_updates": 7}}
 
 
+def recurrent(recipe: Recipe) -> RecurrentConfig:
+    assert isinstance(recipe.model, RecurrentConfig)
+    return recipe.model
+
+
 def check(**sections: dict[str, Any]) -> Recipe:
     return check_recipe({**LEAST, **sections}, "mine")
 
@@ -27,11 +33,11 @@ def test_the_least_recipe_has_every_default() -> None:
     assert recipe.training.max_updates == 7
     assert recipe.training.max_minutes is None
     assert recipe.data.train == ()
-    assert recipe.model.score == "additive"
+    assert recurrent(recipe).score == "additive"
     assert recipe == check(data={}, tokenizer={}, model={})
 
 
-@pytest.mark.parametrize("name", ["demo", "rnn-small"])
+@pytest.mark.parametrize("name", ["demo", "rnn-base", "rnn-small", "transformer-base", "transformer-tiny"])
 def test_recipes_that_come_with_the_package(name: str) -> None:
     assert name in built_in_recipes()
     assert built_in_recipes() == sorted(built_in_recipes())
@@ -47,7 +53,7 @@ def test_a_recipe_file(tmp_path: Path) -> None:
     recipe = load_recipe(file)
     assert recipe == load_recipe(str(file))
     assert recipe.data.train == ("a.en", "a.it")
-    assert recipe.model.cell == "lstm"
+    assert recurrent(recipe).cell == "lstm"
     assert recipe.training.max_minutes == 0.5
 
 
@@ -66,11 +72,20 @@ def test_changes_leave_the_rest_and_the_original() -> None:
 
 
 def test_values_may_be_bare_text_or_hold_an_equals_sign() -> None:
+    quiet = RecurrentConfig(score="none")
     assert check().changed({}, ["data.valid=['a=b.tsv']"]).data.valid == ("a=b.tsv",)
-    assert check().changed({}, ["model.score=none"]).model.score == "none"
-    assert check().changed({}, ['model.score="none"']).model.score == "none"
+    assert check().changed({}, ["model.score=none"]).model == quiet
+    assert check().changed({}, ['model.score="none"']).model == quiet
     # Later ones win, and assignments win over values.
     assert check().changed({"model.layers": 2}, ["model.layers=3", "model.layers=4"]).model.layers == 4
+
+
+def test_a_new_architecture_begins_from_its_own_defaults() -> None:
+    recipe = check(model={"layers": 2, "cell": "lstm"}).changed({}, ["model.architecture=transformer"])
+    assert recipe.model == TransformerConfig()
+    again = recipe.changed({"model.heads": 2}, ["model.architecture=transformer", "model.norm=post"])
+    assert again.model == TransformerConfig(heads=2, norm="post")
+    assert again.changed({"model.architecture": "recurrent"}).model == RecurrentConfig()
 
 
 @pytest.mark.parametrize("limit", [{"training.max_minutes": 2.0}, {"training.max_epochs": 2}])
@@ -111,7 +126,10 @@ def test_a_new_limit_replaces_the_old_ones(limit: dict[str, Any]) -> None:
         ({"model": {"layers": 0}}, "mine: model.layers: input should be greater than or equal to 1, got 0"),
         ({"model": {"cell": "rnn"}}, "mine: model.cell: input should be 'gru' or 'lstm', got 'rnn'"),
         ({"model": {"dropout": 1.0}}, "mine: model.dropout: input should be less than 1, got 1.0"),
-        ({"model": 3}, "mine: model: input should be a valid dictionary or instance of ModelConfig, got 3"),
+        (
+            {"model": 3},
+            "mine: model: input should be a valid dictionary or instance of RecurrentConfig, got 3",
+        ),
         (
             {"training": {"max_minutes": float("inf")}},
             "mine: training.max_minutes: input should be a finite number, got inf",
@@ -154,7 +172,9 @@ def test_changes_of_unknown_keys_name_the_nearest(key: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"recipe 'no\.toml' is neither a file nor one of demo, rnn-small"):
+    with pytest.raises(
+        RecipeError, match=r"recipe 'no\.toml' is neither a file nor one of demo, rnn-base, rnn-small"
+    ):
         load_recipe("no.toml")
     broken, binary = tmp_path / "broken.toml", tmp_path / "binary.toml"
     broken.write_text("[model\nlayers = 2", encoding="utf-8")

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from headlights.translation import translator as module
+from headlights.translation.architectures import RecurrentConfig
+from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.folders import ModelFolder
-from headlights.translation.model import ModelConfig, TranslationModel
+from headlights.translation.model import TranslationModel
 from headlights.translation.search import Hypothesis
 from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.translator import Translation, Translator
@@ -46,10 +48,11 @@ def build(kind: Any = "bpe", *, ends: float = 0.5, lowercase: bool = False, **op
     source = Tokenizer.train(ENGLISH, kind=kind, vocab_size=290, lowercase=lowercase)
     target = Tokenizer.train(ITALIAN, kind=kind, vocab_size=290, lowercase=lowercase)
     torch.manual_seed(5)
-    model = TranslationModel(ModelConfig(**SIZES, **options), source.vocab_size, target.vocab_size)
+    model = TranslationModel(RecurrentConfig(**SIZES, **options), source.vocab_size, target.vocab_size)
     with torch.no_grad():  # as they come, untrained models write one token again and again
         for embedding in (model.encoder.embedding, model.decoder.embedding):
             embedding.weight.mul_(0.5)
+        assert isinstance(model.decoder, RecurrentDecoder)
         for layer in (model.decoder.readout, model.decoder.output):
             layer.weight.mul_(4.0)
         model.decoder.output.bias[target.eos_id] += ends

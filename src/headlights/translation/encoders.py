@@ -26,6 +26,26 @@ def check_choice(name: str, choice: str, known: Iterable[str]) -> None:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {choice!r}")
 
 
+def check_lengths(lengths: Tensor) -> Tensor:
+    """Refuse sentences without a token.
+
+    Args:
+        lengths: Real tokens per sentence, int64, shape (B,).
+
+    Returns:
+        The lengths on the CPU.
+
+    Raises:
+        ValueError: One is below 1.
+    """
+    sizes = lengths.cpu()
+    if (sizes < 1).any():
+        raise ValueError(
+            f"lengths must be at least 1, got {sizes.tolist()}; a sentence has at least its end mark"
+        )
+    return sizes
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What an encoder leaves of a batch of source sentences.
@@ -34,7 +54,8 @@ class Memory:
         states: One state per source token, float, shape (B, M, E); zeros at padding.
         lengths: Real tokens per sentence, int64, shape (B,).
         final: The top layer's last hidden state, float, shape (B, E): after the last token, and beside it,
-            from a bidirectional encoder, the backward one after the first token.
+            from a bidirectional encoder, the backward one after the first token. From a Transformer, the
+            state of the last token.
     """
 
     states: Tensor
@@ -125,11 +146,7 @@ class RecurrentEncoder(nn.Module):
         Raises:
             ValueError: A sentence has no token.
         """
-        sizes = lengths.cpu()
-        if (sizes < 1).any():
-            raise ValueError(
-                f"lengths must be at least 1, got {sizes.tolist()}; a sentence has at least its end mark"
-            )
+        sizes = check_lengths(lengths)
         embedded = self.dropout(self.embedding(ids))
         packed = pack_padded_sequence(embedded, sizes, batch_first=True, enforce_sorted=False)
         output, hidden = self.recurrent(packed)

@@ -9,17 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headlights._errors import InputError
-from headlights.translation.model import ModelConfig, TranslationModel
+from headlights.translation.architectures import (
+    ARCHITECTURES,
+    ModelConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
+from headlights.translation.model import TranslationModel
 from headlights.translation.tokenizer import Tokenizer
 
 FORMAT, FORMAT_VERSION = "headlights-model", 1
 _JOINT, _SEPARATE = "tokenizer.json", ("tokenizer.source.json", "tokenizer.target.json")
+_CONFIG: TypeAdapter[RecurrentConfig | TransformerConfig] = TypeAdapter(ModelConfig)
 _AGAIN = "copy the folder again or train again"
 
 
@@ -204,7 +211,9 @@ class ModelFolder:
                 "model": self.model.config.model_dump(),
             },
         )
-        write_tensors(folder / "model.safetensors", self.model.state_dict())
+        aliases = _aliases(self.model)
+        tensors = {name: value for name, value in self.model.state_dict().items() if name not in aliases}
+        write_tensors(folder / "model.safetensors", tensors)
         save_tokenizers(folder, self.source_tokenizer, self.target_tokenizer)
         write_json(folder / "training.json", self.training)
 
@@ -288,16 +297,16 @@ def _build(folder: Path, shape: object, source: Tokenizer, target: Tokenizer) ->
     """The model of a folder with its parameters."""
     config = folder / "config.json"
     try:
-        checked = ModelConfig.model_validate(shape)
+        checked = _CONFIG.validate_python(shape)
         model = TranslationModel(checked, source.vocab_size, target.vocab_size, pad_id=source.pad_id)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(["model", *map(str, first["loc"])])
+        place = ".".join(["model", *(str(part) for part in first["loc"] if part not in ARCHITECTURES)])
         if first["type"] == "value_error":  # widths that do not go together, in our own words
             message = first["msg"].removeprefix("Value error, ")
             raise FolderError(f"{config}: no such model can be built: {message}") from None
         raise FolderError(f"{config}: {place}: {first['msg']}, got {first['input']!r}; {_AGAIN}") from None
-    except RuntimeError as error:  # no memory for it
+    except (RuntimeError, ValueError) as error:  # no memory for it, or one table for two vocabularies
         raise FolderError(f"{config}: no such model can be built: {error}") from None
     load_parameters(model, folder / "model.safetensors")
     return model
@@ -314,10 +323,23 @@ def load_parameters(model: TranslationModel, path: Path) -> None:
         FolderError: The file is missing or broken, or its parameters are not those of the model.
     """
     try:
-        model.load_state_dict(read_tensors(path))
+        tensors = read_tensors(path)
+        for name, saved in _aliases(model).items():
+            if saved in tensors:
+                tensors[name] = tensors[saved]
+        model.load_state_dict(tensors)
     except RuntimeError as error:  # its first line names the class, the second the first misfit
         misfit = " ".join(str(error).splitlines()[1:2]).strip(" \t.")
         raise FolderError(f"{path} does not fit config.json: {misfit}; {_AGAIN}") from None
+
+
+def _aliases(model: TranslationModel) -> dict[str, str]:
+    """Further names of tied parameters, and the name that each is saved under: a file holds them once."""
+    first: dict[int, str] = {}
+    named = model.named_parameters(remove_duplicate=False)
+    return {
+        name: kept for name, parameter in named if (kept := first.setdefault(id(parameter), name)) != name
+    }
 
 
 def _beside(path: Path, role: str) -> Path:

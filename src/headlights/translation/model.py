@@ -1,81 +1,16 @@
 """The translation model: an encoder, a decoder, and the loss that trains both."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headlights.attention import scores
+from headlights.translation.architectures import RecurrentConfig, Tie, TransformerConfig
 from headlights.translation.batches import Batch
-from headlights.translation.decoders import Decoded, Mix, QueryOrder, RecurrentDecoder
-from headlights.translation.encoders import Cell, Memory, RecurrentEncoder
-
-ScoreName = Literal["additive", "bilinear", "dot", "scaled-dot", "none"]
-
-
-class ModelConfig(BaseModel):
-    """The shape of a model, as it stands in a recipe and in a model folder's `config.json`.
-
-    Attributes:
-        cell: Recurrent cell of encoder and decoder.
-        layers: Recurrent layers on either side.
-        embed_dim: Width of source and target embeddings.
-        hidden_dim: Width of the decoder's state.
-        encoder_dim: Width of the encoder per direction.
-        score: How the decoder's state is compared with encoder states; "none" is a model without attention.
-        score_dim: Width of the additive score; other scores have no width of their own.
-        mix: How the context enters the decoder: beside the input ("concat") or added to the state ("add").
-        query: Which decoder state asks: the "previous" one (Bahdanau) or the "current" one (Luong).
-        dropout: Probability of dropping a component of embeddings, states and outputs, in [0, 1).
-
-    Raises:
-        ValueError: A value is out of range, or `score` cannot compare vectors of these widths.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    cell: Cell = "gru"
-    layers: int = Field(1, ge=1, le=16)
-    embed_dim: int = Field(256, ge=1)
-    hidden_dim: int = Field(256, ge=1)
-    encoder_dim: int = Field(256, ge=1)
-    score: ScoreName = "additive"
-    score_dim: int = Field(256, ge=1)
-    mix: Mix = "concat"
-    query: QueryOrder = "previous"
-    dropout: float = Field(0.2, ge=0.0, lt=1.0)
-
-    @model_validator(mode="after")
-    def _comparable(self) -> "ModelConfig":
-        memory_dim = 2 * self.encoder_dim
-        if self.score in ("dot", "scaled-dot") and memory_dim != self.hidden_dim:
-            raise ValueError(
-                f"score {self.score!r} compares vectors of one width, but hidden_dim is {self.hidden_dim} "
-                f"and encoder states are {memory_dim} wide (two directions of encoder_dim = "
-                f"{self.encoder_dim}); set hidden_dim to {memory_dim} or choose score 'bilinear'"
-            )
-        return self
-
-    def make_score(self) -> scores.Score | None:
-        """Make the score that this configuration names, with fresh parameters.
-
-        Returns:
-            A score between a decoder state and an encoder state; None for a model without attention.
-        """
-        memory_dim = 2 * self.encoder_dim
-        match self.score:
-            case "additive":
-                return scores.Additive(self.hidden_dim, memory_dim, self.score_dim)
-            case "bilinear":
-                return scores.Bilinear(self.hidden_dim, memory_dim)
-            case "dot":
-                return scores.Dot()
-            case "scaled-dot":
-                return scores.ScaledDot()
-            case "none":
-                return None
+from headlights.translation.decoders import Decoded, RecurrentDecoder
+from headlights.translation.encoders import Memory, RecurrentEncoder
+from headlights.translation.transformer import TransformerDecoder, TransformerEncoder
 
 
 class Loss(NamedTuple):
@@ -93,40 +28,54 @@ class Loss(NamedTuple):
 
 
 class TranslationModel(nn.Module):
-    """Encoder and decoder; source and target embeddings are separate (S21).
+    """Encoder and decoder; source and target embeddings are separate unless `config.tie` says not (S21).
 
     Args:
-        config: The shape.
+        config: The architecture and its sizes.
         source_vocab: Number of source tokens.
         target_vocab: Number of target tokens.
         pad_id: Padding's id on both sides.
+
+    Raises:
+        ValueError: One table is to serve both sides, but they have different numbers of tokens.
     """
 
-    def __init__(self, config: ModelConfig, source_vocab: int, target_vocab: int, *, pad_id: int = 0) -> None:
+    encoder: RecurrentEncoder | TransformerEncoder
+    decoder: RecurrentDecoder | TransformerDecoder
+
+    def __init__(
+        self,
+        config: RecurrentConfig | TransformerConfig,
+        source_vocab: int,
+        target_vocab: int,
+        *,
+        pad_id: int = 0,
+    ) -> None:
         super().__init__()
         self.config, self.pad_id = config, pad_id
-        self.encoder = RecurrentEncoder(
-            source_vocab,
-            config.embed_dim,
-            config.encoder_dim,
-            cell=config.cell,
-            layers=config.layers,
-            dropout=config.dropout,
-            pad_id=pad_id,
-        )
-        self.decoder = RecurrentDecoder(
-            target_vocab,
-            config.embed_dim,
-            config.hidden_dim,
-            self.encoder.output_dim,
-            score=config.make_score(),
-            cell=config.cell,
-            layers=config.layers,
-            mix=config.mix,
-            query=config.query,
-            dropout=config.dropout,
-            pad_id=pad_id,
-        )
+        self.encoder, self.decoder = config.make(source_vocab, target_vocab, pad_id=pad_id)
+        self._tie(config.tie)
+
+    def _tie(self, tie: Tie) -> None:
+        """Make tables one; drawn with variance 1/E, for logits of a size to begin with.
+
+        Source: Press and Wolf 2017, arXiv:1608.05859.
+        """
+        if tie == "none":
+            return
+        table = self.decoder.embedding
+        nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
+        with torch.no_grad():
+            table.weight[self.pad_id] = 0.0
+        self.decoder.output.weight = table.weight
+        if tie == "all":
+            sizes = self.encoder.embedding.num_embeddings, table.num_embeddings
+            if sizes[0] != sizes[1]:
+                raise ValueError(
+                    f"tie 'all' needs one vocabulary for both sides, got {sizes[0]} source and {sizes[1]} "
+                    "target tokens; set tokenizer.joint = true"
+                )
+            self.encoder.embedding = table
 
     def forward(self, batch: Batch, *, need_weights: bool = False) -> Decoded:
         """Encode the sources of a batch and read its targets, each token forced (S16).

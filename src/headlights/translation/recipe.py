@@ -7,11 +7,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from headlights._errors import InputError
-from headlights.translation.model import ModelConfig
+from headlights.translation.architectures import ARCHITECTURES, ModelConfig, RecurrentConfig
 
 _LEAST_BPE = 259
 LIMITS = ("max_updates", "max_epochs", "max_minutes")
@@ -98,7 +97,9 @@ class TrainingConfig(_Section):
         batch_tokens: Tokens per update, padding counted: longest side times sentences.
         learning_rate: The highest, reached after the warm-up.
         warmup_updates: Updates over which the rate rises from 0.
-        final_rate: What the rate falls to at the end (along half a cosine), as a share of the highest.
+        schedule: How the rate falls: along half a "cosine" to the end of the training, or with the
+            "inverse-sqrt" of the number of updates, whatever the end.
+        final_rate: What the rate falls to, as a share of the highest: at the end, or at the least.
         weight_decay: AdamW's, per update and unit of the rate.
         label_smoothing: Share of the target probability spread evenly over the vocabulary.
         coverage: Weight of the penalty on source tokens that get more or less than 1 of all attention.
@@ -113,6 +114,7 @@ class TrainingConfig(_Section):
     batch_tokens: int = Field(2048, ge=1)
     learning_rate: float = Field(2e-3, gt=0)
     warmup_updates: int = Field(100, ge=0)
+    schedule: Literal["cosine", "inverse-sqrt"] = "cosine"
     final_rate: float = Field(0.02, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     label_smoothing: float = Field(0.1, ge=0, lt=1)
@@ -136,26 +138,29 @@ class Recipe(_Section):
     Attributes:
         data: Which sentence pairs.
         tokenizer: How text becomes tokens.
-        model: The shape of the model.
+        model: The architecture of the model, recurrent unless it says "transformer", and its sizes.
         training: How to train it.
     """
 
     data: DataConfig = Field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
-    model: ModelConfig = Field(default_factory=ModelConfig)
+    model: ModelConfig = Field(default_factory=RecurrentConfig)
     training: TrainingConfig
 
     @model_validator(mode="after")
-    def _model_can_be_built(self) -> "Recipe":
-        with torch.device("meta"):  # neither memory nor random numbers
-            self.model.make_score()
+    def _one_vocabulary_for_one_table(self) -> "Recipe":
+        if self.model.tie == "all" and not (self.tokenizer.joint or self.data.prepared):
+            raise ValueError(
+                "model.tie 'all' is one table for both languages, which needs tokenizer.joint = true"
+            )
         return self
 
     def changed(self, values: Mapping[str, Any], assignments: Iterable[str] = ()) -> "Recipe":
         """This recipe with some keys set.
 
         Args:
-            values: New values by `section.key`. A new limit of the training replaces all of its limits.
+            values: New values by `section.key`. A new limit of the training replaces all of its limits, a new
+                architecture all keys of the model.
             assignments: Further keys, each `section.key=value` with the value as TOML (`model.layers=2`) or
                 as bare text.
 
@@ -169,6 +174,8 @@ class Recipe(_Section):
         changes = {**values, **dict(map(_assignment, assignments))}
         if any(f"training.{limit}" in changes for limit in LIMITS):
             content["training"].update(dict.fromkeys(LIMITS))
+        if changes.get("model.architecture", self.model.architecture) != self.model.architecture:
+            content["model"] = {}
         for key, value in changes.items():
             section, _, leaf = key.partition(".")
             content.setdefault(section, {})[leaf] = value
@@ -226,12 +233,21 @@ def _complaint(error: ValidationError) -> str:
     errors = error.errors()
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     place = [str(part) for part in first["loc"]]
+    known: Any = Recipe
+    if place[:1] == ["model"] and len(place) > 1:  # pydantic puts the architecture between section and key
+        known = ARCHITECTURES[place.pop(1)]
+    elif len(place) > 1:
+        known = Recipe.model_fields[place[0]].annotation
     key = ".".join(place)
     match first["type"]:
         case "extra_forbidden":
-            return f"unknown key {key}{_nearest(place)}"
+            near = difflib.get_close_matches(place[-1], known.model_fields, n=1, cutoff=0.0)
+            return f"unknown key {key}; did you mean {'.'.join([*place[:-1], *near])}?"
         case "missing":
             return f"{key} is missing; set at least one of its limits, for example {key}.max_minutes = 20"
+        case "union_tag_invalid":
+            names = " or ".join(map(repr, ARCHITECTURES))
+            return f"{key}.architecture: input should be {names}, got {first['ctx']['tag']!r}"
         case "value_error":  # our own words, perhaps of several keys at once
             return ": ".join(filter(None, (key, first["msg"].removeprefix("Value error, "))))
         case _:
@@ -270,12 +286,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _nearest(place: list[str]) -> str:
-    """A hint at the known key most like the unknown one."""
-    model: Any = Recipe
-    for part in place[:-1]:
-        model = model.model_fields[part].annotation
-    near = difflib.get_close_matches(place[-1], model.model_fields, n=1, cutoff=0.0)
-    return f"; did you mean {'.'.join([*place[:-1], *near])}?"

@@ -17,7 +17,7 @@ from headlights.translation.evaluation import bleu
 from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Meter, Reporter, StopSignals, default_reporter
-from headlights.translation.recipe import Recipe, TrainingConfig, check_recipe, load_recipe
+from headlights.translation.recipe import Recipe, RecipeError, TrainingConfig, check_recipe, load_recipe
 from headlights.translation.runs import Progress, RunFolder, Validation
 from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.translator import Translator
@@ -113,19 +113,27 @@ def _load(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> Tra
 
 
 def learning_rate(config: TrainingConfig, update: int, done: float) -> float:
-    """The rate of one update: linear warm-up, then half a cosine down to its final share.
+    """The rate of one update: linear warm-up, then down along the schedule.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 3, is schedule "inverse-sqrt" with the highest rate
+    (E * `warmup_updates`) ** -0.5.
 
     Args:
-        config: Highest and final rate, warm-up.
+        config: Schedule, highest and final rate, warm-up.
         update: Number of the update, from 0.
-        done: Share of the training that is done, in 0..1.
+        done: Share of the training that is done, in 0..1; read by "cosine" alone.
 
     Returns:
         The learning rate.
     """
     warm = min(1.0, (update + 1) / config.warmup_updates) if config.warmup_updates else 1.0
-    cosine = 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
-    return config.learning_rate * warm * (config.final_rate + (1.0 - config.final_rate) * cosine)
+    match config.schedule:
+        case "cosine":
+            cosine = 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
+            return config.learning_rate * warm * (config.final_rate + (1.0 - config.final_rate) * cosine)
+        case "inverse-sqrt":
+            fall = math.sqrt(max(1, config.warmup_updates) / (update + 1))
+            return config.learning_rate * min(warm, max(config.final_rate, fall))
 
 
 class Trainer:
@@ -152,7 +160,10 @@ class Trainer:
         self.lowercase = recipe.tokenizer.lowercase
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         source, target = data.source_tokenizer, data.target_tokenizer
-        model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
+        try:
+            model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
+        except ValueError as error:  # one table for two vocabularies that were made elsewhere
+            raise RecipeError(f"recipe: model: {error}") from None
         self.model = model.to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),

@@ -1,0 +1,221 @@
+"""Architectures: which encoder and decoder a model has, and how wide, as a recipe says it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from headlights.attention import scores
+from headlights.translation.decoders import Mix, QueryOrder, RecurrentDecoder
+from headlights.translation.encoders import Cell, RecurrentEncoder
+from headlights.translation.positions import PositionKind
+from headlights.translation.transformer import TransformerDecoder, TransformerEncoder
+from headlights.translation.transformer_layers import Norm, TransformerShape
+
+ScoreName = Literal["additive", "bilinear", "dot", "scaled-dot", "none"]
+Tie = Literal["none", "target", "all"]
+
+
+class _Architecture(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RecurrentConfig(_Architecture):
+    """A recurrent encoder and decoder with attention, or without.
+
+    Attributes:
+        architecture: "recurrent".
+        cell: Recurrent cell of encoder and decoder.
+        layers: Recurrent layers on either side.
+        embed_dim: Width of source and target embeddings.
+        hidden_dim: Width of the decoder's state.
+        encoder_dim: Width of the encoder per direction.
+        score: How the decoder's state is compared with encoder states; "none" is a model without attention.
+        score_dim: Width of the additive score; other scores have no width of their own.
+        mix: How the context enters the decoder: beside the input ("concat") or added to the state ("add").
+        query: Which decoder state asks: the "previous" one (Bahdanau) or the "current" one (Luong).
+        tie: Tables that are one (S21): "none", "target" (target embedding and output layer) or "all" (the
+            source embedding too).
+        dropout: Probability of dropping a component of embeddings, states and outputs, in [0, 1).
+
+    Raises:
+        ValueError: A value is out of range, or `score` cannot compare vectors of these widths.
+    """
+
+    architecture: Literal["recurrent"] = "recurrent"
+    cell: Cell = "gru"
+    layers: int = Field(1, ge=1, le=16)
+    embed_dim: int = Field(256, ge=1)
+    hidden_dim: int = Field(256, ge=1)
+    encoder_dim: int = Field(256, ge=1)
+    score: ScoreName = "additive"
+    score_dim: int = Field(256, ge=1)
+    mix: Mix = "concat"
+    query: QueryOrder = "previous"
+    tie: Tie = "none"
+    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _comparable(self) -> "RecurrentConfig":
+        memory_dim = 2 * self.encoder_dim
+        if self.score in ("dot", "scaled-dot") and memory_dim != self.hidden_dim:
+            raise ValueError(
+                f"score {self.score!r} compares vectors of one width, but hidden_dim is {self.hidden_dim} "
+                f"and encoder states are {memory_dim} wide (two directions of encoder_dim = "
+                f"{self.encoder_dim}); set hidden_dim to {memory_dim} or choose score 'bilinear'"
+            )
+        return self
+
+    def make_score(self) -> scores.Score | None:
+        """Make the score that this configuration names, with fresh parameters.
+
+        Returns:
+            A score between a decoder state and an encoder state; None for a model without attention.
+        """
+        memory_dim = 2 * self.encoder_dim
+        match self.score:
+            case "additive":
+                return scores.Additive(self.hidden_dim, memory_dim, self.score_dim)
+            case "bilinear":
+                return scores.Bilinear(self.hidden_dim, memory_dim)
+            case "dot":
+                return scores.Dot()
+            case "scaled-dot":
+                return scores.ScaledDot()
+            case "none":
+                return None
+
+    def make(
+        self, source_vocab: int, target_vocab: int, *, pad_id: int
+    ) -> tuple[RecurrentEncoder, RecurrentDecoder]:
+        """Make encoder and decoder with fresh parameters.
+
+        Args:
+            source_vocab: Number of source tokens.
+            target_vocab: Number of target tokens.
+            pad_id: Padding's id on both sides.
+
+        Returns:
+            Both.
+        """
+        encoder = RecurrentEncoder(
+            source_vocab,
+            self.embed_dim,
+            self.encoder_dim,
+            cell=self.cell,
+            layers=self.layers,
+            dropout=self.dropout,
+            pad_id=pad_id,
+        )
+        decoder = RecurrentDecoder(
+            target_vocab,
+            self.embed_dim,
+            self.hidden_dim,
+            encoder.output_dim,
+            score=self.make_score(),
+            cell=self.cell,
+            layers=self.layers,
+            mix=self.mix,
+            query=self.query,
+            dropout=self.dropout,
+            pad_id=pad_id,
+        )
+        return encoder, decoder
+
+
+class TransformerConfig(_Architecture):
+    """A Transformer: attention in place of recurrence.
+
+    Attributes:
+        architecture: "transformer".
+        layers: Layers of the encoder, and of the decoder.
+        embed_dim: Width of embeddings and states.
+        heads: Attention heads of each layer; they share `embed_dim`.
+        feedforward_dim: Width inside the feed-forward parts.
+        norm: Layer norm before each part ("pre") or after it ("post", as published in 2017).
+        positions: How tokens are told their places: "sinusoidal", "learned" or "rotary".
+        max_positions: With "learned" positions only: how many there are; None means 512. Tokens beyond
+            share the last.
+        tie: Tables that are one (S21): "none", "target" (target embedding and output layer) or "all" (the
+            source embedding too).
+        dropout: Probability of dropping a component of embeddings and of what a part adds, in [0, 1).
+        attention_dropout: Probability of dropping an attention weight, in [0, 1); above 0 it is slower.
+
+    Raises:
+        ValueError: A value is out of range, or the widths do not go together.
+    """
+
+    architecture: Literal["transformer"] = "transformer"
+    layers: int = Field(4, ge=1, le=64)
+    embed_dim: int = Field(256, ge=1)
+    heads: int = Field(4, ge=1)
+    feedforward_dim: int = Field(1024, ge=1)
+    norm: Norm = "pre"
+    positions: PositionKind = "sinusoidal"
+    max_positions: int | None = Field(None, ge=1)
+    tie: Tie = "none"
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TransformerConfig":
+        if self.max_positions is not None and self.positions != "learned":
+            raise ValueError(
+                f"max_positions belongs to positions 'learned', got {self.max_positions} with "
+                f"{self.positions!r}, which know any length; leave it out"
+            )
+        self.shape()
+        return self
+
+    def shape(self) -> TransformerShape:
+        """What the layers need to know.
+
+        Returns:
+            The sizes, checked.
+        """
+        return TransformerShape(
+            embed_dim=self.embed_dim,
+            heads=self.heads,
+            feedforward_dim=self.feedforward_dim,
+            layers=self.layers,
+            norm=self.norm,
+            positions=self.positions,
+            max_positions=self.max_positions or 512,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+        )
+
+    def make(
+        self, source_vocab: int, target_vocab: int, *, pad_id: int
+    ) -> tuple[TransformerEncoder, TransformerDecoder]:
+        """Make encoder and decoder with fresh parameters.
+
+        Args:
+            source_vocab: Number of source tokens.
+            target_vocab: Number of target tokens.
+            pad_id: Padding's id on both sides.
+
+        Returns:
+            Both.
+        """
+        shape = self.shape()
+        encoder = TransformerEncoder(source_vocab, shape, pad_id=pad_id)
+        return encoder, TransformerDecoder(target_vocab, shape, pad_id=pad_id)
+
+
+ARCHITECTURES: dict[str, type[RecurrentConfig] | type[TransformerConfig]] = {
+    "recurrent": RecurrentConfig,
+    "transformer": TransformerConfig,
+}
+
+
+def _named(content: Any) -> Any:
+    """The architecture that a model section names; those from before there was a choice name none."""
+    if isinstance(content, dict):
+        return content.get("architecture", "recurrent")
+    return getattr(content, "architecture", "recurrent")
+
+
+ModelConfig = Annotated[
+    Annotated[RecurrentConfig, Tag("recurrent")] | Annotated[TransformerConfig, Tag("transformer")],
+    Discriminator(_named),
+]
