@@ -86,6 +86,8 @@ def decode(
     layers = Layers(decoder.recurrent.all_weights, start.chunk(decoder.layers))
     focus = decoder.focus
     pending: Tensor | None = None
+    beside = [final] if decoder.final == "every" else []
+    fed = torch.zeros_like(decoder.embedding.weight[0])
     logits, rows = [], []
 
     def look() -> Tensor:
@@ -100,21 +102,22 @@ def decode(
 
     for token in ids:
         x = decoder.embedding.weight[token]
+        also = [*beside, fed] if decoder.input_feeding else beside
         shown = []
         if focus is None:
-            layers.read(x)
+            layers.read(torch.cat([x, *also]))
         elif decoder.query == "previous":
             shown = [look()]
             if decoder.mix == "add":
                 layers.hidden[-1] = layers.hidden[-1] + shown[0]
-            layers.read(x if decoder.mix == "add" else torch.cat([x, shown[0]]))
+            layers.read(torch.cat([x, *also] if decoder.mix == "add" else [x, shown[0], *also]))
         else:
             if decoder.mix == "add" and pending is not None:
                 layers.hidden[-1] = layers.hidden[-1] + pending
-            layers.read(x)
+            layers.read(torch.cat([x, *also]))
             pending = look()
             shown = [pending]
         read = torch.cat([layers.hidden[-1], *shown, x])
-        deep = torch.tanh(decoder.readout.weight @ read + decoder.readout.bias)
+        deep = fed = torch.tanh(decoder.readout.weight @ read + decoder.readout.bias)
         logits.append(decoder.output.weight @ deep + decoder.output.bias)
     return torch.stack(logits), torch.stack(rows) if rows else None

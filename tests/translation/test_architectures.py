@@ -149,7 +149,7 @@ def test_a_file_holds_tied_tables_once(run: Path, tmp_path: Path, tie: str) -> N
     assert (again.decoder.output.weight is again.decoder.embedding.weight) == (tie != "none")
 
 
-def test_one_table_cannot_serve_two_vocabularies(toy_run: Path, tmp_path: Path) -> None:
+def test_one_table_cannot_serve_two_vocabularies() -> None:
     config = RecurrentConfig(**{**SMALL, "tie": "all"})
     text = r"tie 'all' needs one vocabulary for both sides, got 11 source and 13 target tokens; set tokenizer"
     with pytest.raises(ValueError, match=text):

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from headlights import attend, scores
 from headlights.attention import PreparedKey, Score
-from headlights.translation.decoders import Focus, Mix, QueryOrder, RecurrentDecoder, RecurrentState
+from headlights.translation.decoders import FinalUse, Mix, QueryOrder, RecurrentDecoder, RecurrentState
 from headlights.translation.encoders import Cell, Memory
+from headlights.translation.focus import Focus
 from tests.attention.oracle import close
 from tests.translation.oracle import Distance, decode
 
@@ -96,6 +97,53 @@ def test_s23_s26_every_variant_equals_its_formula(
         for t, (_, _, seen) in enumerate(steps):
             assert seen is not None
             assert close(seen[row], decoded.weights[row, t])
+
+
+def stepwise_equals(decoder: RecurrentDecoder, memory: Memory) -> None:
+    """Steps, all at once, and the formula written out give the same logits."""
+    decoded = decoder(target_ids(), memory, need_weights=True)
+    logits = decoder.project(decoded.states)
+    assert close(torch.stack([step[0] for step in stepwise(decoder, memory)], 1), logits)
+    for row, length in enumerate(LENGTHS):
+        expected, _ = decode(
+            decoder, target_ids()[row].tolist(), memory.states[row, :length], memory.final[row]
+        )
+        assert close(logits[row], expected)
+
+
+@cells
+@mixes
+@queries
+@pytest.mark.parametrize("score", ["additive", "none"])
+def test_s19_the_final_state_enters_every_cell(cell: Cell, mix: Mix, query: QueryOrder, score: str) -> None:
+    decoder = make(score, cell=cell, layers=2, mix=mix, query=query, final="every")
+    stepwise_equals(decoder, remember(11))
+
+
+@pytest.mark.parametrize("final", ["first", "every"])
+@pytest.mark.parametrize("score", ["additive", "none"])
+def test_s19_a_changed_final_state_moves_every_step_only_if_asked_for(final: FinalUse, score: str) -> None:
+    decoder, memory = make(score, final=final), remember(11)
+    with torch.no_grad():
+        decoder.bridge.weight.zero_()  # the first state is fixed
+    moved = Memory(memory.states, memory.lengths, memory.final + 1)
+    difference = decoder(target_ids(), memory).states - decoder(target_ids(), moved).states
+    assert ((difference.abs().amax(-1) > 1e-4) == (final == "every")).all()
+
+
+@cells
+@pytest.mark.parametrize("final", ["first", "every"])
+@pytest.mark.parametrize("score", ["additive", "dot"])
+def test_what_made_a_word_is_fed_to_the_next_step(cell: Cell, final: FinalUse, score: str) -> None:
+    decoder = make(score, cell=cell, layers=2, query="current", input_feeding=True, final=final)
+    memory = remember(SCORES[score][1])
+    stepwise_equals(decoder, memory)
+    state = decoder.start(memory)
+    for t, tokens in enumerate(target_ids().unbind(1)):
+        logits, state, _ = decoder.step(tokens, state)
+        assert state.fed is not None
+        assert close(decoder.project(state.fed), logits)
+        assert close(state.fed, decoder(target_ids(), memory).states[:, t])
 
 
 @cells
@@ -223,7 +271,7 @@ def test_s33_s34_shapes_of_a_step_and_of_all_steps_at_once(monkeypatch: pytest.M
         calls.append(tuple(tuple(x.shape) for x in (query, key.key, value, context, weights)))
         return context, weights
 
-    monkeypatch.setattr("headlights.translation.decoders.attend", spy)
+    monkeypatch.setattr("headlights.translation.focus.attend", spy)
     decoder = make("scaled-dot", query="current")
     list(stepwise(decoder, remember(H)))
     assert calls == [((3, 1, H), (3, 5, H), (3, 5, H), (3, 1, H), (3, 1, 5))] * T
@@ -263,20 +311,31 @@ def test_s16_later_tokens_do_not_move_earlier_states() -> None:
     assert close(decoder(longer, memory).states[:, :T], decoder(target_ids(), memory).states)
 
 
+CARRYING: list[dict[str, Any]] = [
+    {"mix": "add", "query": "previous"},
+    {"mix": "add", "query": "current", "final": "every"},
+    {"query": "current", "final": "every", "input_feeding": True},
+]
+
+
 @cells
-@queries
-def test_selected_rows_go_on_as_they_were(cell: Cell, query: QueryOrder) -> None:
-    decoder, memory = make(cell=cell, layers=2, mix="add", query=query), remember(11)
+@pytest.mark.parametrize("options", CARRYING, ids=str)
+def test_selected_rows_go_on_as_they_were(cell: Cell, options: dict[str, Any]) -> None:
+    decoder, memory = make(cell=cell, layers=2, **options), remember(11)
     before = list(stepwise(decoder, memory))
     state = before[1][1]
-    kept = [tensor.clone() for tensor in (state.hidden, state.cell, state.context) if tensor is not None]
+    kept = [
+        tensor.clone()
+        for tensor in (state.hidden, state.cell, state.context, state.fed)
+        if tensor is not None
+    ]
     rows = torch.tensor([2, 0, 0, 1])
     logits, _, weights = decoder.step(target_ids()[rows, 2], state.select(rows), need_weights=True)
     assert close(logits, before[2][0][rows])
     assert weights is not None
     assert before[2][2] is not None
     assert close(weights, before[2][2][rows])
-    left = [tensor for tensor in (state.hidden, state.cell, state.context) if tensor is not None]
+    left = [tensor for tensor in (state.hidden, state.cell, state.context, state.fed) if tensor is not None]
     assert all(map(torch.equal, kept, left))
 
 
@@ -310,5 +369,15 @@ def test_refusals() -> None:
         make(mix="sum")
     with pytest.raises(ValueError, match="query must be 'previous' or 'current', got 'next'"):
         make(query="next")
+    with pytest.raises(ValueError, match="final must be 'first' or 'every', got 'last'"):
+        make(final="last")
+    text = "input_feeding needs attention with mix 'concat' and query 'current', got score "
+    for score, options in (
+        ("none", {"query": "current"}),
+        ("additive", {"query": "previous"}),
+        ("additive", {"query": "current", "mix": "add"}),
+    ):
+        with pytest.raises(ValueError, match=text):
+            make(score, input_feeding=True, **options)
     with pytest.raises(TypeError, match="score: expected a Score or a callable"):
         RecurrentDecoder(V, E, H, 11, score="additive")  # type: ignore[arg-type]

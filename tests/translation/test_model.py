@@ -95,6 +95,28 @@ def test_s26_s30_a_score_by_name(name: str, kind: type, encoder_dim: int, hidden
     assert decoded.weights.shape == (2, 6, 1, 1, 4)
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_s28_a_product_times_any_constant_by_name(learned: bool) -> None:
+    sizes = {"encoder_dim": 5, "hidden_dim": 10}
+    for scale, expected in ((None, 1.0), (0.0, 0.0), (0.3, 0.3)):
+        model = make(score="dot", score_scale=scale, learn_scale=learned, **sizes)
+        assert isinstance(model.decoder, RecurrentDecoder)
+        assert model.decoder.focus is not None
+        score = model.decoder.focus.score
+        assert isinstance(score, scores.Dot)
+        assert torch.as_tensor(score.scale).detach().item() == pytest.approx(expected)
+        assert isinstance(score.scale, nn.Parameter) == learned
+
+
+def test_every_variant_is_chosen_by_name() -> None:
+    chosen: dict[str, Any] = {"cell": "lstm", "layers": 2, "mix": "concat", "query": "current"}
+    decoder = make(**chosen, final="every", input_feeding=True).decoder
+    assert isinstance(decoder, RecurrentDecoder)
+    assert (decoder.mix, decoder.query, decoder.layers) == ("concat", "current", 2)
+    assert (decoder.final, decoder.input_feeding) == ("every", True)
+    assert isinstance(decoder.recurrent, nn.LSTM)
+
+
 def test_a_model_without_attention_has_no_weights() -> None:
     model = make(score="none")
     assert model.decoder.focus is None

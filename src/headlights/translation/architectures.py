@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from headlights.attention import scores
-from headlights.translation.decoders import Mix, QueryOrder, RecurrentDecoder
+from headlights.translation.decoders import FinalUse, Mix, QueryOrder, RecurrentDecoder
 from headlights.translation.encoders import Cell, RecurrentEncoder
 from headlights.translation.positions import PositionKind
 from headlights.translation.transformer import TransformerDecoder, TransformerEncoder
@@ -31,14 +31,20 @@ class RecurrentConfig(_Architecture):
         encoder_dim: Width of the encoder per direction.
         score: How the decoder's state is compared with encoder states; "none" is a model without attention.
         score_dim: Width of the additive score; other scores have no width of their own.
+        score_scale: With score "dot" only: the constant that multiplies the product; None means 1 (S28).
+        learn_scale: With score "dot" only: learn that constant, from `score_scale` on.
         mix: How the context enters the decoder: beside the input ("concat") or added to the state ("add").
         query: Which decoder state asks: the "previous" one (Bahdanau) or the "current" one (Luong).
+        final: Where the encoder's final state enters the decoder: it makes the "first" state, or it does and
+            enters "every" cell too (S19).
+        input_feeding: Show the next step what this one made its word of; for query "current", mix "concat".
         tie: Tables that are one (S21): "none", "target" (target embedding and output layer) or "all" (the
             source embedding too).
         dropout: Probability of dropping a component of embeddings, states and outputs, in [0, 1).
 
     Raises:
-        ValueError: A value is out of range, or `score` cannot compare vectors of these widths.
+        ValueError: A value is out of range, `score` cannot compare vectors of these widths, or keys do not
+            go together.
     """
 
     architecture: Literal["recurrent"] = "recurrent"
@@ -49,8 +55,12 @@ class RecurrentConfig(_Architecture):
     encoder_dim: int = Field(256, ge=1)
     score: ScoreName = "additive"
     score_dim: int = Field(256, ge=1)
+    score_scale: float | None = None
+    learn_scale: bool = False
     mix: Mix = "concat"
     query: QueryOrder = "previous"
+    final: FinalUse = "first"
+    input_feeding: bool = False
     tie: Tie = "none"
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
 
@@ -62,6 +72,15 @@ class RecurrentConfig(_Architecture):
                 f"score {self.score!r} compares vectors of one width, but hidden_dim is {self.hidden_dim} "
                 f"and encoder states are {memory_dim} wide (two directions of encoder_dim = "
                 f"{self.encoder_dim}); set hidden_dim to {memory_dim} or choose score 'bilinear'"
+            )
+        if (self.score_scale is not None or self.learn_scale) and self.score != "dot":
+            raise ValueError(
+                f"score_scale and learn_scale belong to score 'dot', got score {self.score!r}; leave them out"
+            )
+        if self.input_feeding and (self.score == "none" or (self.mix, self.query) != ("concat", "current")):
+            raise ValueError(
+                "input_feeding needs attention with mix 'concat' and query 'current', got score "
+                f"{self.score!r}, mix {self.mix!r} and query {self.query!r}"
             )
         return self
 
@@ -78,7 +97,8 @@ class RecurrentConfig(_Architecture):
             case "bilinear":
                 return scores.Bilinear(self.hidden_dim, memory_dim)
             case "dot":
-                return scores.Dot()
+                scale = 1.0 if self.score_scale is None else self.score_scale
+                return scores.Dot(scale, learned=self.learn_scale)
             case "scaled-dot":
                 return scores.ScaledDot()
             case "none":
@@ -116,6 +136,8 @@ class RecurrentConfig(_Architecture):
             layers=self.layers,
             mix=self.mix,
             query=self.query,
+            final=self.final,
+            input_feeding=self.input_feeding,
             dropout=self.dropout,
             pad_id=pad_id,
         )

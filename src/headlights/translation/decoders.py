@@ -7,11 +7,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from headlights.attention import Mask, PreparedKey, Score, attend, masks, observations, scores
+from headlights.attention import Score
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
+from headlights.translation.focus import Focus, Sources
 
 Mix = Literal["concat", "add"]
 QueryOrder = Literal["previous", "current"]
+FinalUse = Literal["first", "every"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +31,6 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The memory made ready for attention, once per sentence (S32).
-
-    Attributes:
-        prepared: Keys as the score wants them, shape (B, M, K).
-        values: What is averaged, float, shape (B, M, E_v).
-        lengths: Real source tokens, int64, shape (B,).
-        mask: Shows each sentence its real tokens.
-    """
-
-    prepared: PreparedKey
-    values: Tensor
-    lengths: Tensor
-    mask: Mask
-
-    def select(self, indices: Tensor) -> "Sources":
-        """Take some of the sentences.
-
-        Args:
-            indices: Which, int64, shape (B',); may repeat.
-
-        Returns:
-            Keys, values and mask of those sentences.
-        """
-        lengths = self.lengths[indices]
-        return Sources(self.prepared.select(indices), self.values[indices], lengths, masks.lengths(lengths))
-
-
-@dataclass(frozen=True, slots=True)
 class RecurrentState:
     """Everything a recurrent decoder carries from one step to the next.
 
@@ -67,12 +40,16 @@ class RecurrentState:
         context: With the current state as query and `mix="add"`: the context to be added before the next
             cell, shape (B, E); None elsewhere.
         sources: What is attended to; None without attention.
+        final: The encoder's final state, if it enters every cell, shape (B, E_memory); else None.
+        fed: With input feeding, what the step before made its logits of, shape (B, E_embed); else None.
     """
 
     hidden: Tensor
     cell: Tensor | None
     context: Tensor | None
     sources: Sources | None
+    final: Tensor | None = None
+    fed: Tensor | None = None
 
     def select(self, indices: Tensor, *, same_sentences: bool = False) -> "RecurrentState":
         """The state of the rows `indices`.
@@ -88,83 +65,11 @@ class RecurrentState:
         sources = self.sources
         if sources is not None and not same_sentences:
             sources = sources.select(indices)
-        return RecurrentState(
-            self.hidden[:, indices],
-            None if self.cell is None else self.cell[:, indices],
-            None if self.context is None else self.context[indices],
-            sources,
+        context, final, fed = (
+            None if rows is None else rows[indices] for rows in (self.context, self.final, self.fed)
         )
-
-
-class Focus(nn.Module):
-    """The attention of a recurrent decoder: a score, and values as wide as the decoder needs them.
-
-    Args:
-        score: Any score over (query of the decoder's width, key of the memory's width), or a callable
-            `(query, key) -> scores`.
-        memory_dim: Width of the encoder states.
-        value_dim: Width of the context; encoder states of another width are projected (u + u' needs equal
-            widths, and a bidirectional encoder has twice the decoder's). Default: as wide as the states.
-
-    Attributes:
-        output_dim: Width of the context, E_v.
-
-    Raises:
-        TypeError: `score` is neither a score nor a callable.
-    """
-
-    def __init__(
-        self,
-        score: Score | Callable[[Tensor, Tensor], Tensor],
-        memory_dim: int,
-        value_dim: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.score = scores.as_score(score)
-        self.output_dim = value_dim or memory_dim
-        self.value_proj = (
-            nn.Identity()
-            if self.output_dim == memory_dim
-            else nn.Linear(memory_dim, self.output_dim, bias=False)
-        )
-
-    def prepare(self, memory: Memory) -> Sources:
-        """Project keys and values of a memory, once for all steps.
-
-        Args:
-            memory: States of shape (B, M, E) and their lengths.
-
-        Returns:
-            What `forward` attends to.
-        """
-        mask = masks.lengths(memory.lengths)
-        positions = torch.arange(memory.states.size(1), device=memory.lengths.device)
-        visible = positions < memory.lengths[:, None]  # (B, M)
-        prepared = self.score.prepare_key(memory.states, visible=visible)
-        return Sources(prepared, self.value_proj(memory.states), memory.lengths, mask)
-
-    def forward(self, query: Tensor, sources: Sources, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """Attend to the source.
-
-        Args:
-            query: Decoder states, float, shape (B, N, E).
-            sources: From `prepare`.
-            need_weights: Also return where the queries look.
-
-        Returns:
-            context: Float, shape (B, N, E_v).
-            weights: Float in 0..1, with gradient, shape (B, N, M), or None.
-        """
-        if not need_weights:
-            context: Tensor = attend(
-                query, sources.prepared, sources.values, score=self.score, mask=sources.mask
-            )
-            return context, None
-        observe = observations.Weights(differentiable=True)
-        context, weights = attend(
-            query, sources.prepared, sources.values, score=self.score, mask=sources.mask, observe=observe
-        )
-        return context, weights
+        cell = None if self.cell is None else self.cell[:, indices]
+        return RecurrentState(self.hidden[:, indices], cell, context, sources, final, fed)
 
 
 class RecurrentDecoder(nn.Module):
@@ -174,6 +79,8 @@ class RecurrentDecoder(nn.Module):
     s_{i-1}, enters the cell and the output); Luong et al. 2015, arXiv:1508.04025, 3.1 (`query="current"`,
     `mix="concat"`: c_t, made with h_t, enters the output only). `mix="add"` hands the next cell u + u' in
     place of u, where u is the top layer's state and u' its context; an LSTM's cell state stays as it is.
+    `final="every"`: Cho et al. 2014, arXiv:1406.1078, 2.2, where c is beside the input of each cell (S19).
+    `input_feeding`: Luong et al. 2015, 3.3; their h~_t is what `project` gets.
 
     Args:
         vocab_size: Number of target tokens.
@@ -187,12 +94,16 @@ class RecurrentDecoder(nn.Module):
         mix: How the context enters: "concat" beside the input or the output, "add" onto the state.
         query: Which state asks for the context of a step: the "previous" one, before the cell, or the
             "current" one.
+        final: Where the encoder's final state enters: it makes the "first" state, or it does and stands
+            beside the input of "every" cell as well.
+        input_feeding: Put what a step makes its logits of beside the input of the next one, so that the
+            decoder knows where it has looked. Only for attention with `query="current"`, `mix="concat"`.
         dropout: Probability of dropping a component of embeddings and outputs, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
 
     Raises:
         TypeError: `score` is neither a score nor a callable.
-        ValueError: `cell`, `mix` or `query` is not offered.
+        ValueError: `cell`, `mix`, `query` or `final` is not offered, or there is nothing to feed.
     """
 
     def __init__(
@@ -207,6 +118,8 @@ class RecurrentDecoder(nn.Module):
         layers: int = 1,
         mix: Mix = "concat",
         query: QueryOrder = "previous",
+        final: FinalUse = "first",
+        input_feeding: bool = False,
         dropout: float = 0.0,
         pad_id: int = 0,
     ) -> None:
@@ -214,7 +127,14 @@ class RecurrentDecoder(nn.Module):
         check_choice("cell", cell, RECURRENT)
         check_choice("mix", mix, get_args(Mix))
         check_choice("query", query, get_args(QueryOrder))
+        check_choice("final", final, get_args(FinalUse))
+        if input_feeding and (score is None or (mix, query) != ("concat", "current")):
+            raise ValueError(
+                "input_feeding needs attention with mix 'concat' and query 'current', got score "
+                f"{score}, mix {mix!r} and query {query!r}"
+            )
         self.mix, self.query, self.layers = mix, query, layers
+        self.final, self.input_feeding = final, input_feeding
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
         self.dropout = nn.Dropout(dropout)
         self.bridge = nn.Linear(memory_dim, hidden_dim * layers)
@@ -225,6 +145,7 @@ class RecurrentDecoder(nn.Module):
             output_dim += self.focus.output_dim
             if mix == "concat" and query == "previous":
                 input_dim += self.focus.output_dim
+        input_dim += memory_dim * (final == "every") + embed_dim * input_feeding
         self.recurrent = RECURRENT[cell](
             input_dim, hidden_dim, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )
@@ -245,7 +166,9 @@ class RecurrentDecoder(nn.Module):
         hidden = hidden.view(hidden.size(0), self.layers, -1).transpose(0, 1).contiguous()  # (layers, B, E)
         cell = torch.zeros_like(hidden) if isinstance(self.recurrent, nn.LSTM) else None
         sources = None if self.focus is None else self.focus.prepare(memory)
-        return RecurrentState(hidden, cell, None, sources)
+        final = memory.final if self.final == "every" else None
+        fed = hidden.new_zeros(hidden.size(1), self.embedding.embedding_dim) if self.input_feeding else None
+        return RecurrentState(hidden, cell, None, sources, final, fed)
 
     def step(
         self, token_ids: Tensor, state: RecurrentState, *, need_weights: bool = False
@@ -264,7 +187,8 @@ class RecurrentDecoder(nn.Module):
         """
         embedded = self.dropout(self.embedding(token_ids))
         output, state, weights = self._advance(embedded, state, need_weights=need_weights)
-        return self.project(self._read_out(output, embedded)), state, _with_heads(weights)
+        read = self._read_out(output, embedded) if state.fed is None else state.fed
+        return self.project(read), state, _with_heads(weights)
 
     def forward(self, ids: Tensor, memory: Memory, *, need_weights: bool = False) -> Decoded:
         """Read whole target sentences, each token forced (S16).
@@ -279,11 +203,13 @@ class RecurrentDecoder(nn.Module):
         """
         embedded = self.dropout(self.embedding(ids))
         state = self.start(memory)
-        if self.focus is None or (self.query == "current" and self.mix == "concat"):
+        after_the_cells = self.focus is None or (self.query == "current" and self.mix == "concat")
+        if after_the_cells and not self.input_feeding:
             output, weights = self._all_at_once(embedded, state, need_weights=need_weights)
         else:
             output, weights = self._one_by_one(embedded, state, need_weights=need_weights)
-        return Decoded(self._read_out(output, embedded), _with_heads(weights))
+        read = output if self.input_feeding else self._read_out(output, embedded)
+        return Decoded(read, _with_heads(weights))
 
     def project(self, states: Tensor) -> Tensor:
         """Turn states into logits.
@@ -304,7 +230,7 @@ class RecurrentDecoder(nn.Module):
         weights: list[Tensor] = []
         for token in embedded.unbind(1):
             output, state, seen = self._advance(token, state, need_weights=need_weights)
-            outputs.append(output)
+            outputs.append(output if state.fed is None else state.fed)
             if seen is not None:
                 weights.append(seen)
         return torch.stack(outputs, 1), torch.stack(weights, 1) if weights else None
@@ -314,6 +240,9 @@ class RecurrentDecoder(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """All steps in one recurrent and one attention call, where no context enters the cells (S34)."""
         first = state.hidden if state.cell is None else (state.hidden, state.cell)
+        if state.final is not None:
+            repeated = state.final.unsqueeze(1).expand(-1, embedded.size(1), -1)
+            embedded = torch.cat([embedded, repeated], -1)
         hidden, _ = self.recurrent(embedded, first)  # (B, T, E)
         if self.focus is None or state.sources is None:
             return hidden, None
@@ -325,20 +254,24 @@ class RecurrentDecoder(nn.Module):
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         """One step for embedded tokens (B, E): state and context side by side, next state, weights (B, M)."""
         if self.focus is None or state.sources is None:
-            state = self._cell(embedded, state)
+            state = self._cell(_entering(embedded, state), state)
             return state.hidden[-1], state, None
         if self.query == "previous":
             context, weights = self._look(state, need_weights=need_weights)
             if self.mix == "add":
-                state = self._cell(embedded, _added(state, context))
+                state = self._cell(_entering(embedded, state), _added(state, context))
             else:
-                state = self._cell(torch.cat([embedded, context], -1), state)
+                state = self._cell(_entering(torch.cat([embedded, context], -1), state), state)
         else:
-            state = self._cell(embedded, state if state.context is None else _added(state, state.context))
+            entering = _entering(embedded, state)
+            state = self._cell(entering, state if state.context is None else _added(state, state.context))
             context, weights = self._look(state, need_weights=need_weights)
             if self.mix == "add":
                 state = replace(state, context=context)
-        return torch.cat([state.hidden[-1], context], -1), state, weights
+        output = torch.cat([state.hidden[-1], context], -1)
+        if state.fed is not None:
+            state = replace(state, fed=self._read_out(output, embedded))
+        return output, state, weights
 
     def _look(self, state: RecurrentState, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         assert self.focus is not None
@@ -371,6 +304,12 @@ def _added(state: RecurrentState, context: Tensor) -> RecurrentState:
     """The state with u + u' in place of u in its top layer."""
     top = state.hidden[-1] + context
     return replace(state, hidden=torch.cat([state.hidden[:-1], top.unsqueeze(0)]))
+
+
+def _entering(inputs: Tensor, state: RecurrentState) -> Tensor:
+    """What a cell reads beside its token and context: the encoder's final state, or what was fed."""
+    beside = [rows for rows in (state.final, state.fed) if rows is not None]
+    return torch.cat([inputs, *beside], -1) if beside else inputs
 
 
 def _with_heads(weights: Tensor | None) -> Tensor | None:

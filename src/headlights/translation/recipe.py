@@ -149,7 +149,7 @@ class Recipe(_Section):
 
     @model_validator(mode="after")
     def _one_vocabulary_for_one_table(self) -> "Recipe":
-        if self.model.tie == "all" and not (self.tokenizer.joint or self.data.prepared):
+        if self.model.tie == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.tie 'all' is one table for both languages, which needs tokenizer.joint = true"
             )

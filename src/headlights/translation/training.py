@@ -17,7 +17,7 @@ from headlights.translation.evaluation import bleu
 from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Meter, Reporter, StopSignals, default_reporter
-from headlights.translation.recipe import Recipe, RecipeError, TrainingConfig, check_recipe, load_recipe
+from headlights.translation.recipe import Recipe, TrainingConfig, check_recipe, load_recipe
 from headlights.translation.runs import Progress, RunFolder, Validation
 from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.translator import Translator
@@ -160,10 +160,7 @@ class Trainer:
         self.lowercase = recipe.tokenizer.lowercase
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         source, target = data.source_tokenizer, data.target_tokenizer
-        try:
-            model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
-        except ValueError as error:  # one table for two vocabularies that were made elsewhere
-            raise RecipeError(f"recipe: model: {error}") from None
+        model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
         self.model = model.to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
