@@ -8,26 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention import Score
+from headlights.translation.decoding import Decoded
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
+from headlights.translation.forcing import own_words
 
 Mix = Literal["concat", "add"]
 QueryOrder = Literal["previous", "current"]
 FinalUse = Literal["first", "every"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What a decoder makes of whole target sentences.
-
-    Attributes:
-        states: What `project` turns into logits, float, shape (B, T, E).
-        weights: Attention per target step, in 0..1, float, shape (B, T, L, H, M); a row sums to 1 over the
-            real source tokens and is 0 at padding. None unless asked for, or without attention.
-    """
-
-    states: Tensor
-    weights: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,17 +178,23 @@ class RecurrentDecoder(nn.Module):
         read = self._read_out(output, embedded) if state.fed is None else state.fed
         return self.project(read), state, _with_heads(weights)
 
-    def forward(self, ids: Tensor, memory: Memory, *, need_weights: bool = False) -> Decoded:
-        """Read whole target sentences, each token forced (S16).
+    def forward(
+        self, ids: Tensor, memory: Memory, forcing: Tensor | None = None, *, need_weights: bool = False
+    ) -> Decoded:
+        """Read whole target sentences, each token forced (S16) or only some (S17).
 
         Args:
             ids: Target tokens from `bos` on, int64, shape (B, T).
             memory: Of the same sentences.
+            forcing: Bool, shape (B, T); where False, the decoder reads what it writes itself. Default: all
+                are read as given.
             need_weights: Also return where the decoder looked.
 
         Returns:
             One state per token, for `project`; the same numbers as step by step.
         """
+        if forcing is not None:
+            ids = own_words(self, ids, memory, forcing)
         embedded = self.dropout(self.embedding(ids))
         state = self.start(memory)
         after_the_cells = self.focus is None or (self.query == "current" and self.mix == "concat")

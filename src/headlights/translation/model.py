@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from headlights.translation.architectures import RecurrentConfig, Tie, TransformerConfig
 from headlights.translation.batches import Batch
-from headlights.translation.decoders import Decoded, RecurrentDecoder
+from headlights.translation.decoders import RecurrentDecoder
+from headlights.translation.decoding import Decoded
 from headlights.translation.encoders import Memory, RecurrentEncoder
 from headlights.translation.transformer import TransformerDecoder, TransformerEncoder
 
@@ -77,22 +78,30 @@ class TranslationModel(nn.Module):
                 )
             self.encoder.embedding = table
 
-    def forward(self, batch: Batch, *, need_weights: bool = False) -> Decoded:
-        """Encode the sources of a batch and read its targets, each token forced (S16).
+    def forward(self, batch: Batch, *, need_weights: bool = False, forcing: Tensor | None = None) -> Decoded:
+        """Encode the sources of a batch and read its targets, each token forced (S16) or only some (S17).
 
         Args:
             batch: B sentence pairs with T target tokens, padding counted.
             need_weights: Also return where the decoder looked.
+            forcing: Bool, shape (B, T); where False, the decoder reads what it writes itself. Default: all
+                are read as given.
 
         Returns:
             One state per target token, for `decoder.project`.
         """
         memory: Memory = self.encoder(batch.source, batch.source_lengths)
-        decoded: Decoded = self.decoder(batch.target_in, memory, need_weights=need_weights)
+        decoded: Decoded = self.decoder(batch.target_in, memory, forcing, need_weights=need_weights)
         return decoded
 
     def loss(
-        self, batch: Batch, *, label_smoothing: float = 0.0, coverage: float = 0.0, chunk: int = 1024
+        self,
+        batch: Batch,
+        *,
+        label_smoothing: float = 0.0,
+        coverage: float = 0.0,
+        forcing: Tensor | None = None,
+        chunk: int = 1024,
     ) -> Loss:
         """Cross-entropy of the target, real tokens only (S16).
 
@@ -102,12 +111,13 @@ class TranslationModel(nn.Module):
             coverage: Weight of a penalty on each source token, the square of 1 minus all the attention it
                 gets: no word is left out, none is looked at for all others (Xu et al. 2015, arXiv:1502.03044,
                 4.2.1; their λ).
+            forcing: As in `forward`.
             chunk: Tokens projected at a time; without gradient, no more logits than theirs exist at once.
 
         Returns:
             The loss, summed over tokens.
         """
-        decoded = self(batch, need_weights=coverage > 0)
+        decoded = self(batch, need_weights=coverage > 0, forcing=forcing)
         real = batch.target_out != self.pad_id  # (B, T)
         states, targets = decoded.states[real], batch.target_out[real]  # (tokens, E), (tokens,)
         smoothed = states.new_zeros(())

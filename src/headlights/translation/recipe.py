@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from headlights._errors import InputError
 from headlights.translation.architectures import ARCHITECTURES, ModelConfig, RecurrentConfig
+from headlights.translation.forcing import ForcingConfig
 
 _LEAST_BPE = 259
 LIMITS = ("max_updates", "max_epochs", "max_minutes")
@@ -139,12 +140,14 @@ class Recipe(_Section):
         data: Which sentence pairs.
         tokenizer: How text becomes tokens.
         model: The architecture of the model, recurrent unless it says "transformer", and its sizes.
+        forcing: How often it reads the given target in training, and how often its own words.
         training: How to train it.
     """
 
     data: DataConfig = Field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     model: ModelConfig = Field(default_factory=RecurrentConfig)
+    forcing: ForcingConfig = Field(default_factory=ForcingConfig)
     training: TrainingConfig
 
     @model_validator(mode="after")

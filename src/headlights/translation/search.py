@@ -3,31 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from headlights.translation.decoding import Decoder
 from headlights.translation.encoders import Memory
-
-
-class State(Protocol):
-    """What a decoder carries from step to step; search only takes rows from it."""
-
-    def select(self, indices: Tensor, *, same_sentences: bool = False) -> Any:
-        """The rows `indices`, int64; with `same_sentences`, each replaced by a row of the same sentence."""
-
-
-class Decoder(Protocol):
-    """What search needs of a decoder."""
-
-    def start(self, memory: Memory) -> Any:
-        """The state before the first token."""
-
-    def step(
-        self, token_ids: Tensor, state: Any, *, need_weights: bool = False
-    ) -> tuple[Tensor, Any, Tensor | None]:
-        """Logits (B, V) after the tokens (B,), the next state, and weights (B, L, H, M) if needed."""
 
 
 @dataclass(frozen=True, slots=True)

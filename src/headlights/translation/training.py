@@ -157,6 +157,7 @@ class Trainer:
         reporter: Reporter,
     ) -> None:
         self.config, self.data, self.run, self.reporter = recipe.training, data, run, reporter
+        self.forcing = recipe.forcing
         self.lowercase = recipe.tokenizer.lowercase
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         source, target = data.source_tokenizer, data.target_tokenizer
@@ -256,7 +257,10 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.progress.update, self._share_done())
         loss = self.model.loss(
-            batch, label_smoothing=self.config.label_smoothing, coverage=self.config.coverage
+            batch,
+            label_smoothing=self.config.label_smoothing,
+            coverage=self.config.coverage,
+            forcing=self.forcing.draw(batch.target_in, self.progress.update, seed=self.config.seed),
         )
         torch.autograd.backward(loss.smoothed / loss.tokens)
         nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention import KeyValueCache, masks
-from headlights.translation.decoders import Decoded
+from headlights.translation.decoding import Decoded
 from headlights.translation.encoders import Memory, check_lengths
+from headlights.translation.forcing import own_words
 from headlights.translation.positions import make_positions
 from headlights.translation.transformer_layers import DecoderLayer, EncoderLayer, TransformerShape
 
@@ -177,17 +178,23 @@ class TransformerDecoder(_Side):
         logits = self.project(self.norm(x).squeeze(1))
         return logits, replace(state, own=tuple(own)), torch.stack(seen, 1) if seen else None
 
-    def forward(self, ids: Tensor, memory: Memory, *, need_weights: bool = False) -> Decoded:
-        """Read whole target sentences, each token forced (S16), all at once.
+    def forward(
+        self, ids: Tensor, memory: Memory, forcing: Tensor | None = None, *, need_weights: bool = False
+    ) -> Decoded:
+        """Read whole target sentences at once, each token forced (S16) or only some (S17).
 
         Args:
             ids: Target tokens from `bos` on, int64, shape (B, T).
             memory: Of the same sentences.
+            forcing: Bool, shape (B, T); where False, the decoder reads what it writes itself. Default: all
+                are read as given.
             need_weights: Also return where the decoder looked.
 
         Returns:
             One state per token, for `project`; the same numbers as step by step.
         """
+        if forcing is not None:
+            ids = own_words(self, ids, memory, forcing)
         x, mask = self.embed(ids), masks.lengths(memory.lengths)
         seen: list[Tensor] = []
         for layer in self._decoder_layers():

@@ -1,0 +1,41 @@
+"""What every decoder offers, recurrent or not: search, forcing and training know no more of it."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from headlights.translation.encoders import Memory
+
+
+class State(Protocol):
+    """What a decoder carries from step to step; others only take rows from it."""
+
+    def select(self, indices: Tensor, *, same_sentences: bool = False) -> Any:
+        """The rows `indices`, int64; with `same_sentences`, each replaced by a row of the same sentence."""
+
+
+class Decoder(Protocol):
+    """What search needs of a decoder."""
+
+    def start(self, memory: Memory) -> Any:
+        """The state before the first token."""
+
+    def step(
+        self, token_ids: Tensor, state: Any, *, need_weights: bool = False
+    ) -> tuple[Tensor, Any, Tensor | None]:
+        """Logits (B, V) after the tokens (B,), the next state, and weights (B, L, H, M) if needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a decoder makes of whole target sentences.
+
+    Attributes:
+        states: What `project` turns into logits, float, shape (B, T, E).
+        weights: Attention per target step, in 0..1, float, shape (B, T, L, H, M); a row sums to 1 over the
+            real source tokens and is 0 at padding. None unless asked for, or without attention.
+    """
+
+    states: Tensor
+    weights: Tensor | None
