@@ -218,3 +218,17 @@ def test_broken_input_and_model_are_named(headlights: Command, model: Path, tmp_
 def test_empty_input_gives_empty_output(headlights: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"")
     assert headlights("translate", model, tmp_path / "text", *CPU) == (0, "", "")
+
+
+def test_options_of_the_search_reach_it(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red unheard cat\nold dog\n")
+    options = ("--beam", "3", "--coverage-penalty", "0.4", "--length-penalty", "0.5", "--replace-unknown")
+    status, output, _ = headlights("translate", model, tmp_path / "text", *options, *CPU)
+    expected = Translator.load(model, device="cpu").translate(
+        ["red unheard cat", "old dog"],
+        beam=3,
+        coverage_penalty=0.4,
+        length_penalty=0.5,
+        replace_unknown=True,
+    )
+    assert (status, output) == (0, "".join(f"{each.text}\n" for each in expected))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headlights.translation.alignment import (
     AlignmentCounts,
+    copy_unknown,
     count_links,
     pharaoh,
     strongest_links,
@@ -121,3 +122,21 @@ def test_published_error_rates(languages: str, published: float) -> None:
     for truth, found in zip(gold, system, strict=True):
         counts += count_links(numbers(found, "-", 0), numbers(truth, "-", 1), numbers(truth, "p", 1))
     assert round(100 * counts.error_rate, 1) == published
+
+
+def test_case19_an_unknown_word_is_the_source_word_looked_at_most() -> None:
+    # Source tokens: three words (the second in two pieces), end mark, padding; the last two hold the most.
+    weights = torch.tensor(
+        [
+            [0.70, 0.10, 0.10, 0.10, 0.05, 0.05],
+            [0.05, 0.10, 0.15, 0.10, 0.60, 0.00],  # the end mark wins, then the second word: .10 + .15
+            [0.10, 0.05, 0.05, 0.20, 0.30, 0.30],  # padding, then the third word
+            [0.00, 0.00, 0.00, 0.00, 1.00, 0.00],  # no word at all
+        ]
+    )
+    between = word_weights(weights, [0, 1, 2, 3], [0, 1, 1, 2, None, None])
+    source = ["We", "Zwornikdal", "Oberkessach"]
+    found = copy_unknown(["Wir", "<unk>", "<unk>", "<unk>"], [1, 2, 3], source, between)
+    assert found == ("Wir", "Zwornikdal", "Oberkessach", "<unk>")
+    assert copy_unknown(["<unk>"], [0], [], torch.zeros(1, 0)) == ("<unk>",)
+    assert copy_unknown(["a", "b"], [], source, between) == ("a", "b")

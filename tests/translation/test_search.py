@@ -102,13 +102,15 @@ def in_plain_loops(
             if token != BOS
         ]
         live = []
-        for written, total in sorted(grown, key=lambda g: -g[1])[:beam]:
+        best = sorted(grown, key=lambda g: -g[1])[: None if beam is None else 2 * beam if beam > 1 else 1]
+        for rank, (written, total) in enumerate(best):
             if written[-1] == EOS:
-                ended.append(Found(written[:-1], total, total / step**penalty, False))
-            elif step == limit:
-                ended.append(Found(written, total, total / step**penalty, True))
-            else:
+                if beam is None or rank < beam:
+                    ended.append(Found(written[:-1], total, total / step**penalty, False))
+            elif len(live) != beam:
                 live.append((written, total))
+        if step == limit:
+            ended += [Found(written, total, total / step**penalty, True) for written, total in live]
     return sorted(ended, key=lambda f: (f.cut, -f.normalised_score))
 
 
@@ -189,6 +191,92 @@ def test_case18_a_longer_better_hypothesis_overtakes(
         assert best.ids == ids
         assert best.score == pytest.approx(math.log(total), abs=1e-5)
         assert best.normalised_score == pytest.approx(math.log(total) / steps**penalty, abs=1e-5)
+
+
+def test_a_beam_does_not_run_dry_when_its_best_end_together() -> None:
+    # After one word both of the beam's best continuations end: "2" with .5 * .6 = .3, "3" with .4 * .7 = .28.
+    # "2 4" (.5 * .4 = .2) goes on nevertheless, and wins by its mean: log(.2) / 3 = -.536 (its end is sure),
+    # log(.3) / 2 = -.602, log(.28) / 2 = -.636.
+    table: dict[tuple[int, ...], dict[int, float]] = {
+        (): {2: 0.5, 3: 0.4, 4: 0.1},
+        (2,): {EOS: 0.6, 4: 0.4},
+        (3,): {EOS: 0.7, 4: 0.3},
+    }
+
+    def look_up(sentence: int, written: tuple[int, ...]) -> list[float]:
+        row = table.get(written, {EOS: 1.0})
+        return [math.log(row[token]) if token in row else -1e9 for token in range(5)]
+
+    found = run(look_up, sources(4), beam=2, n_best=2)[0]
+    assert [h.ids for h in found] == [(2, 4), (2,)]
+    assert found[0].normalised_score == pytest.approx(math.log(0.2) / 3, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [2, 5])
+def test_coverage_decides_between_equals(beam: int) -> None:
+    # "2" and "3" are equally probable. Two source tokens: "2" looks at the first all the time, "3" at both.
+    looks: dict[tuple[int, ...], list[float]] = {(BOS, 2): [0.9, 0.1], (BOS, 3): [0.2, 0.8]}
+
+    class Looking(Toy):
+        def step(self, token_ids: Tensor, state: Prefixes, *, need_weights: bool = False) -> Any:
+            logits, state, _ = super().step(token_ids, state)
+            rows = [looks.get(written, [0.8, 0.2]) for _, written in state.rows]
+            return logits, state, torch.tensor(rows)[:, None, None] if need_weights else None
+
+    def either(sentence: int, written: tuple[int, ...]) -> list[float]:
+        return [-1e9, -1e9, math.log(0.55), math.log(0.45)] if not written else [-1e9, 0.0, -1e9, -1e9]
+
+    def best(penalty: float) -> Hypothesis:
+        options = SearchOptions(beam=beam, coverage_penalty=penalty)
+        return search(Looking(either), sources(2), options, bos_id=BOS, eos_id=EOS, forbidden=(0,))[0][0]
+
+    assert best(0.0).ids == (2,)
+    assert best(0.0).weights is None
+    # Received: "2" has .8 + .9 and .2 + .1; "3" has .8 + .2 = 1 and .2 + .8 = 1, so it loses nothing.
+    covered = best(0.1)
+    assert covered.ids == (3,)
+    assert covered.normalised_score == pytest.approx(math.log(0.45) / 2, abs=1e-5)
+    # log(.55) / 2 + b * log(.3) still wins if b is below (log(.55) - log(.45)) / 2 / -log(.3) = 0.083.
+    assert best(0.08).ids == (2,)
+    assert best(0.08).normalised_score == pytest.approx(math.log(0.55) / 2 + 0.08 * math.log(0.3), abs=1e-5)
+
+
+@given(seed=seeds, beam=st.integers(2, 4), coverage=st.sampled_from([0.1, 0.5]))
+@settings(max_examples=20, deadline=None)
+def test_coverage_with_beams_equals_ranking_what_the_beam_ended(
+    seed: int, beam: int, coverage: float
+) -> None:
+    def weights_of(written: tuple[int, ...]) -> list[float]:
+        draw = random.Random(f"{seed} looks {written}")
+        raw = [draw.random() for _ in range(3)]
+        return [x / sum(raw) for x in raw]
+
+    class Looking(Toy):
+        def step(self, token_ids: Tensor, state: Prefixes, *, need_weights: bool = False) -> Any:
+            logits, state, _ = super().step(token_ids, state)
+            rows = [weights_of(written[1:]) for _, written in state.rows]
+            return logits, state, torch.tensor(rows)[:, None, None] if need_weights else None
+
+    table = scattered(seed)
+    options = SearchOptions(beam=beam, n_best=beam, coverage_penalty=coverage, max_ratio=0.0, max_extra=5)
+    found = search(Looking(table), sources(3), options, bos_id=BOS, eos_id=EOS, forbidden=(BOS,))[0]
+    ranked = []
+    for f in in_plain_loops(table, 0, limit=5, penalty=1.0, beam=beam):
+        steps = len(f.ids) + (not f.cut)
+        received = [sum(weights_of(f.ids[:t])[m] for t in range(steps)) for m in range(3)]
+        lost = sum(math.log(min(r, 1.0)) for r in received)
+        ranked.append(Found(f.ids, f.score, f.normalised_score + coverage * lost, f.cut))
+    ranked.sort(key=lambda f: (f.cut, -f.normalised_score))
+    assert same(found, ranked[:beam])
+
+
+def test_coverage_needs_attention() -> None:
+    decoder = RecurrentDecoder(13, 5, 7, 11).eval()
+    memory = Memory(torch.randn(1, 5, 11), torch.tensor([5]), torch.randn(1, 11))
+    with pytest.raises(
+        ValueError, match="coverage_penalty needs a decoder with attention; this one has none"
+    ):
+        search(decoder, memory, SearchOptions(coverage_penalty=0.2), bos_id=1, eos_id=2)
 
 
 @given(seed=seeds, penalty=penalties)
@@ -379,6 +467,7 @@ def test_a_broken_model_is_reported_and_does_not_run_for_ever() -> None:
         ({"beam": 2, "n_best": 3}, r"n_best must be between 1 and beam \(2\), got 3"),
         ({"n_best": 0}, r"n_best must be between 1 and beam \(5\), got 0"),
         ({"length_penalty": -0.5}, "length_penalty must not be negative, got -0.5"),
+        ({"coverage_penalty": -0.5}, "coverage_penalty must not be negative, got -0.5"),
         ({"max_ratio": -1.0}, "max_ratio must be >= 0 and max_extra >= 1, got -1.0 and 10"),
         ({"max_extra": 0}, "max_ratio must be >= 0 and max_extra >= 1, got 1.5 and 0"),
     ],

@@ -43,10 +43,11 @@ def command(
     test = grammar.splits().test
     results = {}
     translators: dict[str, Translator] = {}
-    for name, score in (("with attention", recipe.model.score), ("without attention", "none")):
+    without = recipe.changed({"model.score": "none"})
+    for name, chosen in (("with attention", recipe), ("without attention", without)):
         print(f"\nTraining {name}, {seconds:.0f} s, on the built-in English-Italian corpus …", flush=True)
         folder = out / name.replace(" ", "-")
-        translators[name] = train(recipe.changed({"model.score": score}), out=folder, device=device)
+        translators[name] = train(chosen, out=folder, device=device)
         results[name] = evaluate(translators[name], test)
     print(f"\nOn {len(test)} test sentences whose combinations of words were never trained on:\n")
     _compare(*results.values())

@@ -35,6 +35,12 @@ def command(
     length_penalty: Annotated[
         float, typer.Option(min=0.0, help="Power of the length that divides scores.")
     ] = 1.0,
+    coverage_penalty: Annotated[
+        float, typer.Option(min=0.0, help="Weight of the penalty on source words not looked at.")
+    ] = 0.0,
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Copy the source word where the model knows no word.")
+    ] = False,
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Add a tab and the word alignment, as 0-0 1-2, source first.")
     ] = False,
@@ -55,7 +61,13 @@ def command(
     def answers(tell: Tell) -> Iterator[list[str]]:
         done = 0
         for chunk in _chunks(input):
-            found = translator.translate(chunk, beam=beam, length_penalty=length_penalty)
+            found = translator.translate(
+                chunk,
+                beam=beam,
+                length_penalty=length_penalty,
+                coverage_penalty=coverage_penalty,
+                replace_unknown=replace_unknown,
+            )
             if alignment:
                 yield [f"{_one_cell(each.text)}\t{pharaoh(each.alignment)}" for each in found]
             else:

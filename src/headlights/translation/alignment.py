@@ -75,6 +75,31 @@ def strongest_links(weights: Tensor) -> Links:
     )
 
 
+def copy_unknown(
+    words: Sequence[str], unknown: Sequence[int], source_words: Sequence[str], weights: Tensor
+) -> tuple[str, ...]:
+    """Put in the place of unknown words the source words that were looked at most while writing them.
+
+    Source: Luong et al. 2015, arXiv:1410.8206, 3.3, with attention in the place of their pointers; no
+    dictionary, only the copy.
+
+    Args:
+        words: A translation's words.
+        unknown: Which of them are unknown, 0-based.
+        source_words: Words of the source sentence as they were typed.
+        weights: Attention between the words, end marks and padding left out, shape (target words, source
+            words).
+
+    Returns:
+        The words; an unknown one stays if it looked at no source word at all.
+    """
+    found = list(words)
+    for target in unknown:
+        if source_words and float(weights[target].max()) > 0.0:
+            found[target] = source_words[int(weights[target].argmax())]
+    return tuple(found)
+
+
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
     """Write links in the Pharaoh format.
 

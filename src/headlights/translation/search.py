@@ -19,7 +19,8 @@ class Hypothesis:
     Attributes:
         ids: Target tokens without `bos` and `eos`.
         score: Summed natural log-probability, end mark included (excluded where the limit cut the sentence).
-        normalised_score: What ranked it: the score divided by length ** `length_penalty`.
+        normalised_score: What ranked it: the score divided by length ** `length_penalty`, and the coverage
+            penalty added.
         weights: Attention of the tokens and of the end mark, if there is one, shape (L, H, T, M), padding cut
             off; None unless asked for, or without attention.
         cut: Whether the length limit cut it, so that it has no end mark.
@@ -40,6 +41,9 @@ class SearchOptions:
         beam: Hypotheses kept per sentence, at least 1; 1 is greedy search.
         length_penalty: Power of the length (end mark counted) that divides the score; 0 ranks by plain
             probability.
+        coverage_penalty: Weight of a penalty, added to what ranks a hypothesis, on source tokens that got
+            less than 1 of all attention: Σ log(min(attention received, 1)) (Wu et al. 2016, arXiv:1609.08144,
+            eq. 14; their β). 0: none.
         max_ratio: Longest output, in target tokens per source token, end marks counted on both sides.
         max_extra: Tokens allowed beyond that, at least 1.
         n_best: Hypotheses returned per sentence, at most `beam`.
@@ -51,6 +55,7 @@ class SearchOptions:
 
     beam: int = 5
     length_penalty: float = 1.0
+    coverage_penalty: float = 0.0
     max_ratio: float = 1.5
     max_extra: int = 10
     n_best: int = 1
@@ -63,6 +68,8 @@ class SearchOptions:
             raise ValueError(f"n_best must be between 1 and beam ({self.beam}), got {self.n_best}")
         if self.length_penalty < 0:
             raise ValueError(f"length_penalty must not be negative, got {self.length_penalty}")
+        if self.coverage_penalty < 0:
+            raise ValueError(f"coverage_penalty must not be negative, got {self.coverage_penalty}")
         if self.max_ratio < 0 or self.max_extra < 1:
             raise ValueError(
                 f"max_ratio must be >= 0 and max_extra >= 1, got {self.max_ratio} and {self.max_extra}"
@@ -80,10 +87,11 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Translate a batch of encoded sentences by beam search.
 
-    A step keeps the `beam` most probable continuations of a sentence, those that end here among them; the
-    next step continues those that did not, so that a beam of 1 is greedy search. A sentence leaves the batch
-    when all that were kept have ended, or when no open one can still overtake the best ended ones: a summed
-    log-probability only falls, so its best is what it has now, divided by the longest length allowed.
+    Those of the `beam` most probable continuations that end a sentence have ended; the best `beam` that do
+    not end go on, so the beam never runs dry. With a beam of 1 nothing goes on beside an end: greedy search.
+    A sentence leaves the batch when nothing goes on, or when no open hypothesis can still overtake the best
+    ended ones: a summed log-probability only falls, so its best is what it has now, divided by the longest
+    length allowed.
 
     Args:
         decoder: Any decoder.
@@ -98,7 +106,7 @@ def search(
         cut come after all that ended by themselves.
 
     Raises:
-        ValueError: The decoder's logits are NaN.
+        ValueError: The decoder's logits are NaN, or `coverage_penalty` meets a decoder without attention.
     """
     if memory.lengths.numel() == 0:
         return []
@@ -133,6 +141,7 @@ class _Search:
         forbidden: Sequence[int],
     ) -> None:
         self.decoder, self.options, self.eos_id, self.forbidden = decoder, options, eos_id, list(forbidden)
+        self.watches = options.coverage_penalty > 0
         self.device = memory.states.device
         self.lengths = memory.lengths.tolist()
         self.limits = [int(options.max_ratio * length) + options.max_extra for length in self.lengths]
@@ -140,6 +149,7 @@ class _Search:
         self.tokens: list[Tensor] = []
         self.parents: list[Tensor] = []
         self.weights: list[Tensor | None] = []
+        self.covered: Tensor | None = None  # attention received so far, (rows, M), with a coverage penalty
         count = len(self.limits)
         self.sentences = list(range(count))  # those still in the batch
         rows = torch.arange(count, device=self.device).repeat_interleave(options.beam)
@@ -153,43 +163,69 @@ class _Search:
         step = 0
         while self.sentences:
             logits, self.state, weights = self.decoder.step(
-                self.read, self.state, need_weights=self.options.need_weights
+                self.read, self.state, need_weights=self.options.need_weights or self.watches
             )
-            self.weights.append(weights)
-            parents, tokens = self._extend(logits)
-            self._close(step, parents, tokens)
+            self.weights.append(weights if self.options.need_weights else None)
+            if self.watches:
+                self._cover(weights)
+            parents, tokens = self._close(step, *self._extend(logits))
             self._keep(parents, tokens)
             step += 1
         self.tokens = [tokens.cpu() for tokens in self.tokens]
         self.parents = [parents.cpu() for parents in self.parents]
         return [self._ranked(sentence) for sentence in range(len(self.limits))]
 
-    def _extend(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The best continuations of each sentence: the row each comes from and its token, both (S, beam)."""
+    def _cover(self, weights: Tensor | None) -> None:
+        """Add up the attention that each row's source tokens have received."""
+        if weights is None:
+            raise ValueError(
+                "coverage_penalty needs a decoder with attention; this one has none: set it to 0"
+            )
+        received = weights.mean((1, 2))  # (rows, M)
+        self.covered = received if self.covered is None else self.covered + received
+
+    def _extend(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Totals, parent rows and tokens of each sentence's best continuations, (S, 2 * beam), best first."""
         beam, vocab = self.options.beam, logits.size(-1)
         log_probabilities = logits.float().log_softmax(-1)
         # Only now, so that a score is what forcing the same tokens would give.
         log_probabilities[:, self.forbidden] = -torch.inf
         candidates = self.totals.unsqueeze(-1) + log_probabilities.view(-1, beam, vocab)
         candidates = candidates.flatten(1)  # (S, beam * V)
-        self.totals, best = candidates.topk(beam, dim=1)
+        totals, best = candidates.topk(1 if beam == 1 else min(2, vocab) * beam, dim=1)
         first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * beam
-        return first_row + best // vocab, best % vocab
+        return totals, first_row + best // vocab, best % vocab
 
-    def _close(self, step: int, parents: Tensor, tokens: Tensor) -> None:
-        """Note the hypotheses that end here, by end mark or length limit, and close their slots."""
+    def _close(self, step: int, totals: Tensor, parents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Note the hypotheses that end here, by end mark or limit; parents and tokens of those that go on."""
         over = tokens == self.eos_id
-        cut = torch.tensor(
-            [step + 1 >= self.limits[sentence] for sentence in self.sentences], device=self.device
-        )
-        closing = (over | cut.unsqueeze(1)) & (self.totals > -torch.inf)
-        for place, slot in closing.nonzero().tolist():
-            score, token = float(self.totals[place, slot]), int(tokens[place, slot])
+        best = torch.arange(totals.size(1), device=self.device) < self.options.beam
+        self._note(step, over & best, totals, parents, tokens)
+        # At most one continuation of a parent ends it, so among 2 * beam there are `beam` that do not.
+        self.totals, going = totals.masked_fill(over, -torch.inf).topk(self.options.beam, dim=1)
+        parents, tokens = parents.gather(1, going), tokens.gather(1, going)  # (S, beam)
+        at_limit = [step + 1 >= self.limits[sentence] for sentence in self.sentences]
+        cut = torch.tensor(at_limit, device=self.device).unsqueeze(1).expand_as(tokens)
+        self._note(step, cut, self.totals, parents, tokens)
+        self.totals = self.totals.masked_fill(cut, -torch.inf)
+        return parents, tokens
+
+    def _note(self, step: int, closing: Tensor, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """Put the hypotheses where `closing` is True among those that have ended."""
+        for place, slot in (closing & (totals > -torch.inf)).nonzero().tolist():
+            score, token, row = (
+                float(totals[place, slot]),
+                int(tokens[place, slot]),
+                int(parents[place, slot]),
+            )
+            sentence = self.sentences[place]
             normalised = score / (step + 1) ** self.options.length_penalty
+            if self.covered is not None:
+                received = self.covered[row, : self.lengths[sentence]]
+                unseen = received.clamp(torch.finfo(received.dtype).tiny, 1.0).log().sum()
+                normalised += self.options.coverage_penalty * float(unseen)
             last = () if token == self.eos_id else (token,)
-            ended = _Ended(step, int(parents[place, slot]), last, score, normalised)
-            self.ended[self.sentences[place]].append(ended)
-        self.totals = self.totals.masked_fill(closing, -torch.inf)
+            self.ended[sentence].append(_Ended(step, row, last, score, normalised))
 
     def _keep(self, parents: Tensor, tokens: Tensor) -> None:
         """Drop the sentences that are decided and make the rows of the others ready to be read."""
@@ -203,6 +239,8 @@ class _Search:
         self.totals, rows, self.read = self.totals[kept], parents[kept].flatten(), tokens[kept].flatten()
         self.tokens.append(self.read)
         self.parents.append(rows)
+        if self.covered is not None:
+            self.covered = self.covered[rows]
         if self.sentences:
             self.state = self.state.select(rows, same_sentences=whole)
 

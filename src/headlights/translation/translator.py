@@ -7,12 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headlights.translation.alignment import Links, strongest_links, word_weights
+from headlights.translation.alignment import Links, copy_unknown, strongest_links, word_weights
 from headlights.translation.batches import Batch, TokenBatches, source_batches
 from headlights.translation.corpus import is_blank
 from headlights.translation.folders import ModelFolder
 from headlights.translation.search import Hypothesis, SearchOptions, search
 from headlights.translation.tokenizer import Encoded
+from headlights.translation.words import join_words
 
 END = "</s>"  # how the end mark is shown beside attention
 
@@ -86,7 +87,9 @@ class Translator:
         *,
         beam: int = 5,
         length_penalty: float = 1.0,
+        coverage_penalty: float = 0.0,
         n_best: int = 1,
+        replace_unknown: bool = False,
         attention: bool = False,
         batch_tokens: int = 4096,
     ) -> list[Translation]:
@@ -96,7 +99,11 @@ class Translator:
             lines: One sentence each; a blank one stays empty and never meets the model.
             beam: Hypotheses kept per sentence; 1 is greedy search.
             length_penalty: Power of the length that divides a score.
+            coverage_penalty: Weight of the penalty on source tokens that were not looked at, as in
+                `SearchOptions`; needs attention.
             n_best: Translations per line; those after the first are its `alternatives`.
+            replace_unknown: Write the source word that was looked at most in the place of an unknown word;
+                only vocabularies of kind "word" have any, and `tokens` still says where.
             attention: Keep the attention between tokens as well.
             batch_tokens: Source tokens translated at once, padding and beam not counted.
 
@@ -105,10 +112,16 @@ class Translator:
 
         Raises:
             TypeError: `lines` is a single text.
-            ValueError: `beam`, `n_best` or `length_penalty` is out of range.
+            ValueError: `beam`, `n_best` or a penalty is out of range, or the model has no attention for it.
         """
         _check_texts("lines", lines)
-        options = SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best, need_weights=True)
+        options = SearchOptions(
+            beam=beam,
+            length_penalty=length_penalty,
+            coverage_penalty=coverage_penalty,
+            n_best=n_best,
+            need_weights=True,
+        )
         results = [Translation("") for _ in lines]
         encoded = self.source_tokenizer.encode_batch(lines)
         filled = [index for index, line in enumerate(lines) if not is_blank(line)]
@@ -128,7 +141,10 @@ class Translator:
             )
             for place, hypotheses in zip(batch.indices.tolist(), found, strict=True):
                 index = filled[place]
-                best, *rest = [self._translation(encoded[index], h, attention) for h in hypotheses]
+                best, *rest = [
+                    self._translation(encoded[index], h, attention=attention, replace_unknown=replace_unknown)
+                    for h in hypotheses
+                ]
                 results[index] = replace(best, alternatives=tuple(rest))
         return results
 
@@ -204,11 +220,22 @@ class Translator:
             found.append(Hypothesis(ids, score, score / length, weights))
         return found
 
-    def _translation(self, source: Encoded, hypothesis: Hypothesis, attention: bool) -> Translation:
+    def _translation(
+        self, source: Encoded, hypothesis: Hypothesis, *, attention: bool, replace_unknown: bool
+    ) -> Translation:
         """What a search has found, as text."""
         target = self.target_tokenizer.decode_words(hypothesis.ids)
         text = self.target_tokenizer.decode(hypothesis.ids)
-        return self._finish(source, target, hypothesis, text=text, attention=attention)
+        found = self._finish(source, target, hypothesis, text=text, attention=attention)
+        if not replace_unknown or found.weights is None:
+            return found
+        unknown = [
+            word
+            for token, word in zip(target.ids, target.word_of_piece, strict=True)
+            if word is not None and token == self.target_tokenizer.unk_id
+        ]
+        words = copy_unknown(found.words, unknown, found.source_words, found.weights)
+        return replace(found, words=words, text=join_words(words)) if unknown else found
 
     def _finish(
         self, source: Encoded, target: Encoded, hypothesis: Hypothesis, *, text: str, attention: bool
