@@ -30,7 +30,18 @@ def program(*arguments: str | Path, before: str = "") -> list[str]:
 def test_help_and_version_are_printed(headlights: Command) -> None:
     help_text = headlights("--help")
     assert help_text.status == 0
-    commands = ("demo", "prepare", "train", "translate", "evaluate", "align", "view", "senses", "bench", "info")
+    commands = (
+        "demo",
+        "prepare",
+        "train",
+        "translate",
+        "evaluate",
+        "align",
+        "view",
+        "senses",
+        "bench",
+        "info",
+    )
     for command in commands:
         assert f"\n  {command}" in help_text.output
         assert headlights(command, "-h").output.startswith(f"Usage: headlights {command} ")
