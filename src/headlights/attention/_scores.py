@@ -253,9 +253,15 @@ def is_own(score: Score) -> bool:
 def _products(query: Tensor, key: Tensor, scale: Tensor | float) -> Tensor:
     check_width("query", query, "the prepared key's width", key.shape[-1])
     dtype = wide(query.dtype)
+    query, key = query.to(dtype), key.to(dtype)
     with full_precision(query.device.type):
-        # Scaling the query costs N*E products, scaling the scores N*M.
-        return (query.to(dtype) * scale) @ key.to(dtype).mT  # (..., N, M)
+        is_compiled = torch.compiler.is_compiling()  # baddbmm would tie the sizes of an export together
+        if is_compiled or isinstance(scale, Tensor) or query.ndim < 3 or query.shape[:-2] != key.shape[:-2]:
+            return (query * scale) @ key.mT  # (..., N, M); scaling the query costs N*E, the scores N*M
+        # The product of matrices scales on its way; beta = 0 says that nothing is added.
+        rows, columns = query.flatten(0, -3), key.flatten(0, -3).mT
+        products = torch.baddbmm(rows.new_empty(1, 1, 1), rows, columns, beta=0, alpha=scale)
+        return products.view(*query.shape[:-1], key.shape[-2])
 
 
 _SCALED_DOT = ScaledDot()
