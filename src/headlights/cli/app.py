@@ -9,7 +9,19 @@ import typer
 
 from headlights._errors import InputError
 from headlights._version import __version__
-from headlights.cli import align, bench, demo, evaluate, info, prepare, senses, train, translate, view
+from headlights.cli import (
+    align,
+    bench,
+    compare,
+    demo,
+    evaluate,
+    info,
+    prepare,
+    senses,
+    train,
+    translate,
+    view,
+)
 
 app = typer.Typer(
     name="headlights",
@@ -19,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, prepare, train, translate, evaluate, align, view, senses, bench, info):
+for module in (demo, prepare, train, translate, evaluate, align, compare, view, senses, bench, info):
     app.command(name=module.__name__.rpartition(".")[2])(module.command)
 
 # Typer's base class for mistakes on the command line, which it does not export.

@@ -15,6 +15,7 @@ from headlights.view._picture import svg
 from headlights.view._terminal import alignment_text, terminal
 
 if TYPE_CHECKING:
+    from headlights.view._curves import curves
     from headlights.view._entropy import entropy
     from headlights.view._heads import heads
     from headlights.view._lines import lines
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _FIGURES = {
     "alignment": "headlights.view._matrix",
+    "curves": "headlights.view._curves",
     "entropy": "headlights.view._entropy",
     "heads": "headlights.view._heads",
     "lines": "headlights.view._lines",
@@ -35,6 +37,7 @@ __all__ = [
     "Page",
     "alignment",
     "alignment_text",
+    "curves",
     "entropy",
     "heads",
     "html",
