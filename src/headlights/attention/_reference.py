@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headlights.attention._blocks import blocks_obstacle
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._observations import Observation
 from headlights.attention._score_base import PreparedKey, Score, autocast_dtype, full_precision
+from headlights.attention._scores import is_own
 
 
 def attend_reference(
@@ -40,13 +42,21 @@ def attend_reference(
         per observation.
     """
     visible, bias = mask.evaluate(grid, 0, grid.queries) if mask is not None else (None, None)
-    weights = softmax(score(query, prepared), visible, bias, finite=score.finite)  # (..., N, M)
+    scores = score(query, prepared)  # (..., N, M)
+    if mask is None and score.finite and _may_overwrite(scores, score):
+        weights = torch.softmax(scores, -1, out=scores)  # fresh memory would cost more than the exponentials
+    else:
+        weights = softmax(scores, visible, bias, finite=score.finite)
     seen = tuple(_observe(observation, weights, grid) for observation in observations)
     if dropout > 0:
         weights = F.dropout(weights, dropout)
     with full_precision(value.device.type):
         context = weights @ value.to(weights.dtype)  # (..., N, E_v)
     return context.to(result_dtype(value)), seen
+
+
+def _may_overwrite(scores: Tensor, score: Score) -> bool:
+    return not scores.requires_grad and is_own(score) and blocks_obstacle(scores) is None
 
 
 def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, finite: bool) -> Tensor:
