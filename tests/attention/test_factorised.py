@@ -140,6 +140,62 @@ def test_queries_without_bound_stay_finite(kernels: str) -> None:
     assert lost.isnan().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("M", [2, 3, 5])
+def test_infinite_exponentials_saturate_and_leave_other_terms_alone(
+    dtype: torch.dtype, M: int, kernels: str
+) -> None:
+    # Channels share divisions, 16 or 8 apart, the last have their own: some saturate, their partners do not.
+    query = torch.randn(1, 3, 75, dtype=dtype)
+    query[:, 1, ::3], query[:, 1, 1::3] = 3e38, -3e38
+    query[:, 2, :20] = torch.inf
+    key, b = 3 * torch.randn(1, M, 75, dtype=dtype), torch.randn(75, dtype=dtype)
+    inputs = [query.requires_grad_(), key.requires_grad_(), b.requires_grad_()]
+    got = additive_scores(query, factorise(PreparedKey(key), None), b)
+    right = exact(*inputs)
+    eps = torch.finfo(dtype).eps
+    assert (got.double() - right).abs().max() <= 4 * eps * b.detach().abs().sum()
+    grad = torch.randn(1, 3, M, dtype=dtype)
+    pairs = zip(
+        torch.autograd.grad(got, inputs, grad), torch.autograd.grad(right, inputs, grad.double()), strict=True
+    )
+    for one, other in pairs:
+        assert torch.allclose(one.double(), other.double(), atol=64 * eps, rtol=64 * eps)
+
+
+def test_a_query_that_is_not_a_number_spoils_its_own_row_only(kernels: str) -> None:
+    key, b = torch.randn(2, 5, 37), torch.randn(37)
+    for channel in (0, 36):
+        query = torch.randn(2, 3, 37)
+        query[1, 2, channel] = torch.nan
+        got = additive_scores(query, factorise(PreparedKey(key), None), b)
+        assert got[1, 2].isnan().all()
+        assert got.isnan().sum() == 5
+
+
+@needs_compiler
+def test_loading_the_kernels_leaves_denormals_alone(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    # Linked with -ffast-math, a library would switch its process to flush them to zero.
+    assert _fresh(monkeypatch, cache).bring() is not None
+    assert torch.tensor(1e-38) / 8 != 0
+    assert torch.full((1000,), 1e-38).div(8).ne(0).all()
+    assert sys.float_info.min / 8 != 0
+
+
+def test_inputs_are_kept_unless_they_may_be_overwritten(kernels: str) -> None:
+    query, key, b = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(5)
+    kept, prepared = query.clone(), factorise(PreparedKey(key), None)
+    right = additive_scores(query, prepared, b)
+    assert torch.equal(query, kept)
+    asked = query.clone().requires_grad_()
+    additive_scores(asked, prepared, b, may_overwrite=True)
+    assert torch.equal(asked, kept)
+    row = torch.randn(1, 3, 5)  # seen by both examples
+    expanded = additive_scores(row.expand(2, 3, 5), prepared, b)
+    assert torch.equal(additive_scores(row.expand(2, 3, 5), prepared, b, may_overwrite=True), expanded)
+    assert torch.equal(additive_scores(query, prepared, b, may_overwrite=True), right)
+
+
 @pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, 1e30, -700.0])
 @pytest.mark.parametrize("middle", [0.0, 300.0])
 def test_padding_neither_moves_the_centre_nor_changes_the_form(rubbish: float, middle: float) -> None:

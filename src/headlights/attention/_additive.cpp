@@ -1,98 +1,163 @@
 // Sums of tanh without a tanh: sum over a of v[a] tanh(q[n,a] + k[m,a]), from Q = exp(2q) and K = exp(2k).
 //
-// With r = 1 / (1 + Q K), tanh = 1 - 2r and its derivative is 4 r (1 - r); Q K may overflow to infinity, then r is 0.
+// With r = 1 / d, d = 1 + Q K, tanh = 1 - 2r and its derivative is 4 r (1 - r). A division takes as long as all the
+// rest, so two terms share one: v / d + w / e = (v e + w d) / (d e), 1 / d = e (1 / (d e)).
 // All arrays are dense: Q (B, N, A), K (B, M, A), v (A,), scores and their gradient g (B, N, M). A plain C
 // interface, which _compiled.py calls; nothing here knows of torch.
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace {
 
 using Size = int64_t;
 
+// Channels whose gradients stay in the cache while the queries of an example pass.
+constexpr Size CHANNELS = 256;
+
 template <typename Work> void in_parallel(Size rows, Size threads, Work work) {
     std::vector<std::thread> others;
     for (Size i = 1; i < threads; ++i) {
         const Size first = rows * i / threads, last = rows * (i + 1) / threads;
         try {
-            others.emplace_back(work, i, first, last);
+            others.emplace_back(work, first, last);
         } catch (const std::system_error&) {  // the system gives no more threads
-            work(i, first, last);
+            work(first, last);
         }
     }
-    work(Size{0}, Size{0}, rows / threads);
+    work(Size{0}, rows / threads);
     for (auto& other : others) other.join();
+}
+
+// 1 + Q K, at most 1 / eps^2: tanh is 1 long before, and the product of two stays finite where Q K may be infinite.
+// Positive numbers are ordered as their bits are, and the smaller integer is one instruction; for floats, compilers
+// take two to let NaN pass. Here NaN becomes the limit too.
+template <typename T> inline T denominator(T q, T k) {
+    using Bits = std::conditional_t<sizeof(T) == sizeof(int32_t), int32_t, int64_t>;
+    constexpr T eps = std::numeric_limits<T>::epsilon(), limit = 1 / (eps * eps);
+    T d = 1 + q * k;
+    Bits bits, most;
+    std::memcpy(&bits, &d, sizeof d);
+    std::memcpy(&most, &limit, sizeof d);
+    bits = bits < most ? bits : most;
+    std::memcpy(&d, &bits, sizeof d);
+    return d;
+}
+
+// The scores of one query with some keys, which share what is loaded. Blocks of a fixed number of channels become
+// vectors, and their sums stay in registers.
+template <int keys, typename T> void some_scores(const T* q, const T* k, const T* v, T* scores, Size A) {
+    constexpr Size lanes = 64 / sizeof(T);
+    T sums[keys][lanes] = {};
+    Size done = 0;
+    for (; done + 2 * lanes <= A; done += 2 * lanes) {
+#pragma GCC unroll 4
+        for (int j = 0; j < keys; ++j) {
+#pragma omp simd
+            for (Size a = done; a < done + lanes; ++a) {
+                const Size b = a + lanes;
+                const T d = denominator(q[a], k[j * A + a]), e = denominator(q[b], k[j * A + b]);
+                sums[j][a - done] += (v[a] + v[b]) - ((v[a] + v[a]) * e + (v[b] + v[b]) * d) / (d * e);
+            }
+        }
+    }
+    for (; done < A; ++done)
+        for (int j = 0; j < keys; ++j)
+            sums[j][0] += v[done] * (1 - 2 / denominator(q[done], k[j * A + done]));
+    for (int j = 0; j < keys; ++j) {
+        T sum = 0;
+        for (Size i = 0; i < lanes; ++i) sum += sums[j][i];
+        scores[j] = sum;
+    }
 }
 
 template <typename T>
 void forward(const T* Q, const T* K, const T* v, T* scores, Size B, Size N, Size M, Size A, Size threads) {
-    in_parallel(B * N, threads, [=](Size, Size first, Size last) {
+    in_parallel(B * N, threads, [=](Size first, Size last) {
         for (Size row = first; row < last; ++row) {
-            const T* q = Q + row * A;
-            for (Size m = 0; m < M; ++m) {
-                const T* k = K + (row / N * M + m) * A;
-                T sum = 0;
-#pragma omp simd reduction(+ : sum)
-                for (Size a = 0; a < A; ++a) sum += v[a] * (1 - 2 / (1 + q[a] * k[a]));
-                scores[row * M + m] = sum;
-            }
+            const T *q = Q + row * A, *k = K + row / N * M * A;
+            T* out = scores + row * M;
+            Size m = 0;
+            for (; m + 4 <= M; m += 4) some_scores<4>(q, k + m * A, v, out + m, A);
+            for (; m < M; ++m) some_scores<1>(q, k + m * A, v, out + m, A);
+            T total = 0;
+#pragma omp simd reduction(+ : total)
+            for (Size a = 0; a < A; ++a) total += q[a];
+            if (total != total) std::fill_n(out, M, total);  // NaN, which `denominator` does not pass on
         }
     });
 }
 
-// The gradient of one row x against `count` rows of y: dx[a] = 4 v[a] sum_j g_j r (1 - r), the g_j standing `step`
-// apart. If asked for, also the sums of g_j (1 - 2r), which make the gradient of v.
-template <bool with_sums, typename T>
-void gradient(const T* __restrict x, const T* y, const T* g, Size step, const T* __restrict v, T* __restrict dx,
-              T* __restrict sums, Size count, Size A) {
-    for (Size a = 0; a < A; ++a) dx[a] = 0;
-    for (Size a = 0; a < A && with_sums; ++a) sums[a] = 0;
-    for (Size j = 0; j < count; ++j, y += A, g += step) {
-        const T gj = *g;
+// What one query x and two keys y, whose scores have the gradients g, add: to dx sum_j g_j r (1 - r), to each dy its
+// own term, to `sums` sum_j g_j (1/2 - r).
+template <typename T>
+void add_gradients(const T* __restrict x, const T* y1, const T* y2, T g1, T g2, T* __restrict dx,
+                   T* __restrict dy1, T* __restrict dy2, T* __restrict sums, Size count) {
+    const T middle = (g1 + g2) / 2;
 #pragma omp simd
-        for (Size a = 0; a < A; ++a) {
-            const T r = 1 / (1 + x[a] * y[a]);
-            dx[a] += gj * (r - r * r);
-            if (with_sums) sums[a] += gj * (1 - 2 * r);
-        }
+    for (Size a = 0; a < count; ++a) {
+        const T d1 = denominator(x[a], y1[a]), d2 = denominator(x[a], y2[a]);
+        const T both = 1 / (d1 * d2), r1 = both * d2, r2 = both * d1;
+        const T w1 = g1 * r1, w2 = g2 * r2;
+        const T slope1 = w1 - w1 * r1, slope2 = w2 - w2 * r2;
+        dx[a] += slope1 + slope2;
+        dy1[a] += slope1;
+        dy2[a] += slope2;
+        sums[a] += middle - (w1 + w2);
     }
-    for (Size a = 0; a < A; ++a) dx[a] *= 4 * v[a];
+}
+
+// The gradients of `count` channels of an example, from `start` on: of queries and keys, and of v in `totals`.
+template <typename T>
+void example_gradients(const T* Q, const T* K, const T* v, const T* g, T* dq, T* dk, double* totals, Size N, Size M,
+                       Size A, Size start, Size count) {
+    T sums[CHANNELS], unused[CHANNELS] = {};
+    const T* k = K + start;
+    for (Size m = 0; m < M; ++m) std::fill_n(dk + m * A + start, count, T{0});
+    for (Size n = 0; n < N; ++n, g += M) {
+        const T* q = Q + n * A + start;
+        T *dx = dq + n * A + start, *dy = dk + start;
+        std::fill_n(dx, count, T{0});
+        std::fill_n(sums, count, T{0});
+        for (Size m = 0; m < M; m += 2) {
+            const T *y1 = k + m * A, *y2 = y1 + A;
+            T* dy1 = dy + m * A;
+            if (m + 1 < M)
+                add_gradients(q, y1, y2, g[m], g[m + 1], dx, dy1, dy1 + A, sums, count);
+            else  // the last of an odd number, with itself
+                add_gradients(q, y1, y1, g[m], T{0}, dx, dy1, unused, sums, count);
+        }
+        for (Size a = 0; a < count; ++a) dx[a] *= 4 * v[start + a];
+        for (Size a = 0; a < count; ++a) totals[start + a] += 2 * sums[a];
+    }
+    for (Size m = 0; m < M; ++m)
+        for (Size a = start; a < start + count; ++a) dk[m * A + a] *= 4 * v[a];
 }
 
 template <typename T>
-void backward_query(const T* Q, const T* K, const T* v, const T* g, T* dq, T* dv, Size B, Size N, Size M, Size A,
-                    Size threads) {
-    std::vector<double> totals(threads * A, 0.0);  // over many rows, where floats would lose digits
+void backward(const T* Q, const T* K, const T* v, const T* g, T* dq, T* dk, T* dv, Size B, Size N, Size M, Size A,
+              Size threads) {
+    const Size chunks = (A + CHANNELS - 1) / CHANNELS;
+    std::vector<double> totals(B * A, 0.0);  // over many rows, where floats would lose digits
     double* all = totals.data();
-    in_parallel(B * N, threads, [=](Size thread, Size first, Size last) {
-        std::vector<T> sums(A);
-        double* total = all + thread * A;
-        for (Size row = first; row < last; ++row) {
-            const T* keys = K + row / N * M * A;
-            gradient<true>(Q + row * A, keys, g + row * M, 1, v, dq + row * A, sums.data(), M, A);
-            for (Size a = 0; a < A; ++a) total[a] += sums[a];
+    in_parallel(B * chunks, threads, [=](Size first, Size last) {
+        for (Size i = first; i < last; ++i) {
+            const Size b = i / chunks, start = i % chunks * CHANNELS, count = std::min(CHANNELS, A - start);
+            example_gradients(Q + b * N * A, K + b * M * A, v, g + b * N * M, dq + b * N * A, dk + b * M * A,
+                              all + b * A, N, M, A, start, count);
         }
     });
     for (Size a = 0; a < A; ++a) {
         double sum = 0;
-        for (Size i = 0; i < threads; ++i) sum += totals[i * A + a];
+        for (Size b = 0; b < B; ++b) sum += totals[b * A + a];
         dv[a] = static_cast<T>(sum);
     }
-}
-
-template <typename T>
-void backward_key(const T* Q, const T* K, const T* v, const T* g, T* dk, Size B, Size N, Size M, Size A,
-                  Size threads) {
-    in_parallel(B * M, threads, [=](Size, Size first, Size last) {
-        for (Size row = first; row < last; ++row) {
-            const Size b = row / M, m = row % M;
-            T* none = nullptr;
-            gradient<false>(K + row * A, Q + b * N * A, g + b * N * M + m, M, v, dk + row * A, none, N, A);
-        }
-    });
 }
 
 }  // namespace
@@ -103,13 +168,9 @@ extern "C" {
     void forward_##T(const T* Q, const T* K, const T* v, T* scores, Size B, Size N, Size M, Size A, Size threads) { \
         forward(Q, K, v, scores, B, N, M, A, threads);                                                              \
     }                                                                                                               \
-    void backward_query_##T(const T* Q, const T* K, const T* v, const T* g, T* dq, T* dv, Size B, Size N, Size M,   \
-                            Size A, Size threads) {                                                                 \
-        backward_query(Q, K, v, g, dq, dv, B, N, M, A, threads);                                                    \
-    }                                                                                                               \
-    void backward_key_##T(const T* Q, const T* K, const T* v, const T* g, T* dk, Size B, Size N, Size M, Size A,    \
-                          Size threads) {                                                                           \
-        backward_key(Q, K, v, g, dk, B, N, M, A, threads);                                                          \
+    void backward_##T(const T* Q, const T* K, const T* v, const T* g, T* dq, T* dk, T* dv, Size B, Size N, Size M,  \
+                      Size A, Size threads) {                                                                       \
+        backward(Q, K, v, g, dq, dk, dv, B, N, M, A, threads);                                                      \
     }
 
 DEFINE_FOR(float)

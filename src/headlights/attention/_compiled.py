@@ -46,7 +46,7 @@ class Kernels:
     def __init__(self, library: Path) -> None:
         loaded = ctypes.CDLL(str(library))
         self._functions = {}
-        for name, tensors in (("forward", 4), ("backward_query", 6), ("backward_key", 5)):
+        for name, tensors in (("forward", 4), ("backward", 7)):
             for dtype, suffix in _NAMES.items():
                 function = getattr(loaded, f"{name}_{suffix}")
                 function.argtypes = [ctypes.c_void_p] * tensors + [ctypes.c_int64] * 5
@@ -83,13 +83,11 @@ class Kernels:
         Returns:
             The gradients, None where not needed.
         """
-        query_grad = key_grad = b_grad = None
-        if needs[0] or needs[2]:
-            query_grad, b_grad = torch.empty_like(query), torch.empty_like(b)
-            self._call("backward_query", query, key, b, grad, query_grad, b_grad)
-        if needs[1]:
-            key_grad = torch.empty_like(key)
-            self._call("backward_key", query, key, b, grad, key_grad)
+        grads = tuple(map(torch.empty_like, (query, key, b)))  # computed in one pass, whichever are needed
+        self._call("backward", query, key, b, grad, *grads)
+        query_grad, key_grad, b_grad = (
+            one if is_needed else None for one, is_needed in zip(grads, needs, strict=True)
+        )
         return query_grad, key_grad, b_grad
 
     def _call(self, name: str, query: Tensor, key: Tensor, *others: Tensor) -> None:

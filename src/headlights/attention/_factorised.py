@@ -82,36 +82,45 @@ def _channel_ranges(key: Tensor, visible: Tensor | None) -> tuple[Tensor, Tensor
     return low, high
 
 
-def _exponentials(vectors: Tensor, shift: Tensor | None) -> Tensor:
-    """Compute e^(2(x + shift))."""
+def _exponentials(vectors: Tensor, shift: Tensor | None, *, out: Tensor | None = None) -> Tensor:
+    """Compute e^(2(x + shift)), in the memory of `out` if it can be."""
     if shift is None:
-        return torch.mul(vectors, 2).exp_()
+        return torch.mul(vectors, 2, out=out).exp_()
     # A sum near 20 has few digits left in float32, and an exponential shows it.
     return (vectors.double() + shift).mul_(2).exp_().to(vectors.dtype)
 
 
-def additive_scores(query: Tensor, prepared: PreparedKey, b: Tensor) -> Tensor:
+def additive_scores(
+    query: Tensor, prepared: PreparedKey, b: Tensor, *, may_overwrite: bool = False
+) -> Tensor:
     """Compute sum_a b_a tanh(query_a + key_a).
 
     Args:
         query: Projected queries, float, shape (..., N, A).
         prepared: Projected keys, shape (..., M, A); fast if `factorise` took their exponentials.
         b: Shape (A,).
+        may_overwrite: The queries may be overwritten, which spares memory where no gradient is asked for.
+            Default: they are kept.
 
     Returns:
         Shape (..., N, M), float32 for half-precision inputs.
     """
     if isinstance(prepared, FactorisedKey):
-        return _scores(query, prepared.key, b, prepared.exponentials, prepared.centre)
-    return _scores(query, prepared.key, b, None, None)
+        return _scores(query, prepared.key, b, prepared.exponentials, prepared.centre, may_overwrite)
+    return _scores(query, prepared.key, b, None, None, may_overwrite)
 
 
 def _scores(
-    query: Tensor, key: Tensor, b: Tensor, exponentials: Tensor | None, centre: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    b: Tensor,
+    exponentials: Tensor | None,
+    centre: Tensor | None,
+    may_overwrite: bool,
 ) -> Tensor:
     tensors = (query, key, b)
     if has_torch_function(tensors):  # who watches operations would not see an autograd.Function
-        return handle_torch_function(_scores, tensors, *tensors, exponentials, centre)
+        return handle_torch_function(_scores, tensors, *tensors, exponentials, centre, may_overwrite)
     dtype = wide(query.dtype)
     with full_precision(query.device.type):
         query, key, b = query.to(dtype), key.to(dtype), b.to(dtype)
@@ -128,7 +137,8 @@ def _scores(
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
             scores: Tensor = _Additive.apply(*inputs, exponentials, centre)  # type: ignore[no-untyped-call]
         else:
-            scores, _ = _forward(*inputs, exponentials, centre)
+            memory = query if may_overwrite and query.is_contiguous() else None
+            scores, _ = _forward(*inputs, exponentials, centre, out=memory)
         return scores if len(leading) == 1 else scores.view(*leading, *scores.shape[1:])
 
 
@@ -179,12 +189,21 @@ class _Additive(torch.autograd.Function):
 
 
 def _forward(
-    query: Tensor, key: Tensor, b: Tensor, exponentials: Tensor | None, centre: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    b: Tensor,
+    exponentials: Tensor | None,
+    centre: Tensor | None,
+    *,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the scores and the exponentials of the queries, if that is how they were made."""
+    """Return the scores and the exponentials of the queries, if that is how they were made.
+
+    The latter may take the memory of `out`.
+    """
     if exponentials is None:
         return _block_scores(query, key, b, tanh=True), None
-    left = _exponentials(query, centre).contiguous()
+    left = _exponentials(query, centre, out=out).contiguous()
     kernels = _kernels(left, exponentials, times=1)
     if kernels is None:
         return _block_scores(left, exponentials, b, tanh=False), left

@@ -180,7 +180,7 @@ class Additive(Score):
 
     def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:  # noqa: ARG002
         check_width("query", query, "E_q", self.W1.shape[0])
-        return additive_scores(query @ self.W1, prepared, self.b)
+        return additive_scores(query @ self.W1, prepared, self.b, may_overwrite=True)
 
     def extra_repr(self) -> str:
         sizes = f"{self.W1.shape[0]}, {self.W2.shape[0]}, {self.b.shape[0]}"
