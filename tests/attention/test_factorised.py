@@ -163,6 +163,22 @@ def test_infinite_exponentials_saturate_and_leave_other_terms_alone(
         assert torch.allclose(one.double(), other.double(), atol=64 * eps, rtol=64 * eps)
 
 
+@pytest.mark.parametrize("middle", [0.0, 60.0])
+def test_without_a_gradient_examples_go_a_few_at_a_time(
+    middle: float, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = scores.Additive(3, 3, 7, bias=True)
+    nn.init.constant_(score.get_parameter("bias"), middle)
+    query, key = torch.randn(5, 2, 3), torch.randn(5, 4, 3)
+    prepared = score.prepare_key(key)
+    right = score(query, prepared)
+    monkeypatch.setattr(_factorised, "QUERY_BLOCK", 2 * 2 * 7)  # two examples
+    with torch.no_grad():
+        assert torch.equal(score(query, prepared), right)
+        assert torch.equal(score(query[0], score.prepare_key(key)), score(query[:1], score.prepare_key(key)))
+        assert score(query[:0], score.prepare_key(key[:0])).shape == (0, 2, 4)
+
+
 def test_a_query_that_is_not_a_number_spoils_its_own_row_only(kernels: str) -> None:
     key, b = torch.randn(2, 5, 37), torch.randn(37)
     for channel in (0, 36):

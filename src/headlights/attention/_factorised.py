@@ -22,6 +22,9 @@ from headlights.attention._score_base import PreparedKey, full_precision, wide
 KEY_RANGE = 20.0
 """Keys stay within ± this, so that e^(2k) is neither 0 nor infinite. Then e^(2q) may be either: that is where
 the tanh is ±1 in any case."""
+QUERY_BLOCK = 2**17
+"""How many numbers of projected queries are made at once where no gradient is asked for: they stay in a CPU's
+cache, and such memory is used again where a large tensor is new at every call."""
 CPU_BLOCK, OTHER_BLOCK = 2**18, 2**24
 """How many terms the kernels without a compiler hold at once: what a CPU's cache holds; elsewhere each block
 is a few launches, so they are larger."""
@@ -88,6 +91,37 @@ def _exponentials(vectors: Tensor, shift: Tensor | None, *, out: Tensor | None =
         return torch.mul(vectors, 2, out=out).exp_()
     # A sum near 20 has few digits left in float32, and an exponential shows it.
     return (vectors.double() + shift).mul_(2).exp_().to(vectors.dtype)
+
+
+def projected_scores(query: Tensor, W1: Tensor, prepared: PreparedKey, b: Tensor) -> Tensor:
+    """Compute sum_a b_a tanh((query W1)_a + key_a).
+
+    Args:
+        query: Queries as they come, float, shape (..., N, E_q).
+        W1: Their projection, shape (E_q, A).
+        prepared: As in `additive_scores`.
+        b: Shape (A,).
+
+    Returns:
+        As `additive_scores` does.
+    """
+    step = max(QUERY_BLOCK // max(query.shape[-2] * W1.shape[-1], 1), 1)  # examples
+    if query.dim() != 3 or step >= len(query) or not _may_be_cut(query, W1, prepared, b):
+        return additive_scores(query @ W1, prepared, b, may_overwrite=True)
+    parts = []
+    for start in range(0, len(query), step):
+        some = slice(start, start + step)
+        parts.append(additive_scores(query[some] @ W1, prepared.examples(some), b, may_overwrite=True))
+    return torch.cat(parts)
+
+
+def _may_be_cut(query: Tensor, W1: Tensor, prepared: PreparedKey, b: Tensor) -> bool:
+    """Tell whether examples can go one after the other, with nobody watching and no gradient to come."""
+    tensors = (query, W1, prepared.key, b)
+    has_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if has_gradient or query.device.type != "cpu" or is_traced(query) or has_torch_function(tensors):
+        return False
+    return isinstance(prepared, FactorisedKey) and prepared.key.shape[:-2] == query.shape[:1]
 
 
 def additive_scores(

@@ -65,6 +65,17 @@ class PreparedKey:
             )
         return self._map(lambda tensor: tensor.index_select(0, indices))
 
+    def examples(self, some: slice) -> Self:
+        """Return the keys of some neighbouring examples, without a copy.
+
+        Args:
+            some: Which of the first leading dimension.
+
+        Returns:
+            Shape (B', ..., M, A).
+        """
+        return self._map(lambda tensor: tensor[some])
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         changed: dict[str, Any] = {k: change(v) for k, v in values.items() if isinstance(v, Tensor)}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention._compiled import compile_additive
-from headlights.attention._factorised import additive_scores, factorise
+from headlights.attention._factorised import factorise, projected_scores
 from headlights.attention._rotary import Rotary
 from headlights.attention._score_base import PreparedKey, Score, check_width, full_precision, wide
 
@@ -180,7 +180,7 @@ class Additive(Score):
 
     def forward(self, query: Tensor, prepared: PreparedKey, *, start: int | None = None) -> Tensor:  # noqa: ARG002
         check_width("query", query, "E_q", self.W1.shape[0])
-        return additive_scores(query @ self.W1, prepared, self.b, may_overwrite=True)
+        return projected_scores(query, self.W1, prepared, self.b)
 
     def extra_repr(self) -> str:
         sizes = f"{self.W1.shape[0]}, {self.W2.shape[0]}, {self.b.shape[0]}"
