@@ -121,6 +121,8 @@ def _may_be_cut(query: Tensor, W1: Tensor, prepared: PreparedKey, b: Tensor) -> 
     has_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if has_gradient or query.device.type != "cpu" or is_traced(query) or has_torch_function(tensors):
         return False
+    if torch.get_num_threads() > 1:  # they would start anew, and wait for each other, at every part
+        return False
     return isinstance(prepared, FactorisedKey) and prepared.key.shape[:-2] == query.shape[:1]
 
 
