@@ -180,3 +180,13 @@ def test_a_missing_extra_is_named(headlights: Command, made: Made, monkeypatch: 
     assert headlights("view", made("Bert"), "the", *CPU).error == (
         "viewing a Hugging Face model needs transformers: pip install 'headlights[hf]'"
     )
+
+
+def test_a_folder_without_a_tokenizer_is_refused(headlights: Command, made: Made, tmp_path: Path) -> None:
+    """Transformers would make up one that knows no word, and every token would be [UNK]."""
+    folder = copied(made, tmp_path)
+    for path in folder.glob("*token*"):
+        path.unlink()
+    assert headlights("view", folder, "the cat", *CPU).error == (
+        f"{folder} holds no tokenizer, such as tokenizer.json; copy the folder again"
+    )

@@ -61,6 +61,8 @@ def load_pretrained(folder: Path, device: str | None) -> tuple[Any, Any]:
         )
     with explained(folder, "transformers cannot load its tokenizer"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers makes up an empty one
+        raise UsageError(f"{folder} holds no tokenizer, such as tokenizer.json; copy the folder again")
     return model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")), tokenizer
 
 
