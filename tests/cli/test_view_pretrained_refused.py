@@ -27,6 +27,7 @@ CPU = ("--device", "cpu")
         (["the", "--part", "cross"], "--part cross: {} is no encoder–decoder model of Hugging Face's"),
         (["the", "--part", "all"], "--part all: expected one of cross, encoder, decoder"),
         (["the", "--top", "2", "--all"], "give either --top or --all, not both"),
+        (["the", "--svg", "a", "--png", "./a"], "--png a: --svg writes this file too; give each its own"),
         (["the", "--layer", "3"], "--layer 3: there are 2, counted from 1"),
         (["the", "--layer", "1", "--head", "4"], "--head 4: there are 3, counted from 1"),
         (["the", "--head", "1"], "--head 1: needs --layer beside it; there are 2 layers of 3 heads"),

@@ -84,8 +84,7 @@ def command(
     """Draw the attention of a translation, or of a Hugging Face model over a text."""
     set_threads(threads)
     figures = {kind: path for kind, path in (("png", png), ("pdf", pdf)) if path is not None}
-    for option, path in {"html": html, "svg": svg, "save": save, **figures}.items():
-        check_output(path, f"--{option}")
+    _check_outputs({"html": html, "svg": svg, "save": save, **figures})
     if figures:
         from headlights.view import heads, matrix  # noqa: F401 (says before the work what is not installed)
     if save is not None and save.suffix not in FORMATS:
@@ -118,6 +117,14 @@ def command(
     if save is not None:
         _save(save, attention)
         print(f"weights: {save}")
+
+
+def _check_outputs(paths: dict[str, Path | None]) -> None:
+    taken: dict[Path, str] = {}
+    for option, path in paths.items():
+        check_output(path, f"--{option}")
+        if path is not None and (other := taken.setdefault(path.resolve(), option)) != option:
+            raise UsageError(f"--{option} {path}: --{other} writes this file too; give each its own name")
 
 
 def _print(shown: "AttentionMap", color: bool | None) -> None:
