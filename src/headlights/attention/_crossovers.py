@@ -13,7 +13,7 @@ from headlights.attention._scores import Function
 # The table of crossovers. `headlights bench --crossover` measures them again, on the machine where it runs.
 MANY_SCORES = 2**22
 """From so many scores on, over all leading dimensions, blocks beat the formula: the caches hold no more."""
-SHARES = ((2**20, 1 / 2), (2**18, 1 / 4), (2**16, 1 / 8))
+SHARES = ((2**20, 1 / 2), (2**18, 1 / 4))
 """With so many pairs N*M, blocks beat the kernel and the formula where a mask shows at most this share."""
 PADDED_PAIRS, PADDED_SHARE = 2**13, 7 / 8
 """The kernel is called for each example alone, on its real keys, if that saves an example so many pairs, over

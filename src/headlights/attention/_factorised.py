@@ -105,11 +105,12 @@ def projected_scores(query: Tensor, W1: Tensor, prepared: PreparedKey, b: Tensor
     Returns:
         As `additive_scores` does.
     """
-    step = max(QUERY_BLOCK // max(query.shape[-2] * W1.shape[-1], 1), 1)  # examples
-    if query.dim() != 3 or step >= len(query) or not _may_be_cut(query, W1, prepared, b):
+    examples = len(query) if query.dim() == 3 and _may_be_cut(query, W1, prepared, b) else 0
+    step = max(QUERY_BLOCK // max(query.shape[-2] * W1.shape[-1], 1), 1) if examples else 0
+    if step >= examples:
         return additive_scores(query @ W1, prepared, b, may_overwrite=True)
     parts = []
-    for start in range(0, len(query), step):
+    for start in range(0, examples, step):
         some = slice(start, start + step)
         parts.append(additive_scores(query[some] @ W1, prepared.examples(some), b, may_overwrite=True))
     return torch.cat(parts)
