@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <system_error>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -21,18 +19,10 @@ using Size = int64_t;
 // Channels whose gradients stay in the cache while the queries of an example pass.
 constexpr Size CHANNELS = 256;
 
+// A pragma alone: without OpenMP one thread does all the work.
 template <typename Work> void in_parallel(Size rows, Size threads, Work work) {
-    std::vector<std::thread> others;
-    for (Size i = 1; i < threads; ++i) {
-        const Size first = rows * i / threads, last = rows * (i + 1) / threads;
-        try {
-            others.emplace_back(work, first, last);
-        } catch (const std::system_error&) {  // the system gives no more threads
-            work(first, last);
-        }
-    }
-    work(Size{0}, rows / threads);
-    for (auto& other : others) other.join();
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (Size i = 0; i < threads; ++i) work(rows * i / threads, rows * (i + 1) / threads);
 }
 
 // 1 + Q K, at most 1 / eps^2: tanh is 1 long before, and the product of two stays finite where Q K may be infinite.

@@ -24,12 +24,16 @@ from torch import Tensor
 TERMS_BEFORE_COMPILING = 2**31
 """Terms of sums (B N M A) that the kernels without a compiler get through in about the time of compiling."""
 TERMS_OF_A_THREAD = 2**19
-"""With fewer terms for each thread, starting it costs more than it saves."""
+"""With fewer terms for each thread, waking it costs more than it saves."""
 
 _SOURCE = Path(__file__).with_name("_additive.cpp")
-_FLAGS = "-std=c++17 -O3 -fPIC -shared -pthread -fopenmp-simd -fno-math-errno -fno-trapping-math"
-_MACHINE_FLAGS = ("-march=native -mprefer-vector-width=512", "-march=native", "")
-"""Tried in order, since not every compiler knows them."""
+_FLAGS = "-std=c++17 -O3 -fPIC -fno-math-errno -fno-trapping-math"
+_OPTIONS = tuple(
+    f"{parallel} {machine}".strip()
+    for parallel in ("-fopenmp", "-fopenmp-simd")
+    for machine in ("-march=native -mprefer-vector-width=512", "-march=native", "")
+)
+"""Tried in order, since not every compiler knows them, nor every torch brings OpenMP."""
 _NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -154,11 +158,14 @@ def _compile(goal: Path) -> Kernels | None:
         return None
     message = ""
     with tempfile.TemporaryDirectory(prefix="headlights-") as folder:
-        library = Path(folder, goal.name)
-        for flags in _MACHINE_FLAGS:
-            command = [*compiler, *_FLAGS.split(), *flags.split(), str(_SOURCE), "-o", str(library)]
+        library, compiled = Path(folder, goal.name), Path(folder, "additive.o")
+        for options in _OPTIONS:
+            flags = [*_FLAGS.split(), *options.split()]
             try:
-                subprocess.run(command, check=True, capture_output=True, text=True)
+                _run([*compiler, *flags, "-c", str(_SOURCE), "-o", str(compiled)])
+                # Not linked with OpenMP: its functions are those that torch has loaded. Threads of a second
+                # OpenMP would find the cores taken by torch's, which wait for work without sleeping.
+                _run([*compiler, "-shared", str(compiled), "-o", str(library)])
                 kernels = Kernels(library)
             except subprocess.CalledProcessError as error:
                 message = (error.stderr.strip().splitlines() or ["no message"])[0]
@@ -173,6 +180,10 @@ def _compile(goal: Path) -> Kernels | None:
         stacklevel=2,
     )
     return None
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 def _compiler() -> list[str] | None:
