@@ -24,8 +24,10 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name()
-        if name in ("aten::bmm", "aten::mm", "aten::bmm.out", "aten::mm.out"):
-            self.multiplied += args[0].numel() * args[1].shape[-1]
+        kind = name.removeprefix("aten::").removesuffix(".out")
+        if kind in ("bmm", "mm", "baddbmm", "addmm"):
+            left, right = args[-2:]  # what is added comes before them
+            self.multiplied += left.numel() * right.shape[-1]
         if name.startswith("aten::_scaled_dot_product"):
             self.kernel_keys.append(args[1].shape[-2])
         return func(*args, **(kwargs or {}))

@@ -115,9 +115,13 @@ class Plan:
         """Make room for the scores of any tile."""
         return torch.empty(self._room, dtype=self.dtype, device=self.grid.device)
 
+    def folded(self, tensor: Tensor) -> Tensor:
+        """Give an input the dimensions (P, H, n, width)."""
+        return fold(tensor.detach().to(self.dtype), self.grid)
+
     def laid_out(self, tensor: Tensor) -> Tensor:
-        """Give an input the dimensions (P, H, n, width) and lay each head's rows side by side."""
-        return fold(tensor.detach().to(self.dtype), self.grid).contiguous()
+        """Give an input those dimensions and lay each head's rows side by side."""
+        return self.folded(tensor).contiguous()
 
 
 def attend_products(
@@ -241,7 +245,8 @@ def _forward(plan: Plan, query: Tensor, key: Tensor, value: Tensor, collectors: 
     context = value.new_empty(shape, dtype=result_dtype(value)).transpose(1, 2)  # (P, H, N, E_v)
     factors = plan.dropout_factors()
     with full_precision(value.device.type):
-        q, k, v = plan.laid_out(query).mul(plan.scale), plan.laid_out(key), plan.laid_out(value)
+        # Each query row is read once, so neither a copy of the queries nor a scaled one would pay.
+        q, k, v = plan.folded(query), plan.laid_out(key), plan.laid_out(value)
         room = plan.buffer()
         for collector in collectors:
             collector.begin(room)
@@ -249,7 +254,7 @@ def _forward(plan: Plan, query: Tensor, key: Tensor, value: Tensor, collectors: 
             if tile.is_empty:
                 context[tile[:3]] = 0
                 continue
-            weights = _weights(q, k, tile, shown, room)
+            weights = _weights(q, k, tile, shown, room, plan.scale)
             for collector in collectors:
                 collector.keep(tile, weights)
             factor = factors(weights)
@@ -278,7 +283,7 @@ def _backward(
             if tile.is_empty:
                 continue
             rows, keys = tile[:3], (tile.outer, tile.heads, tile.keys)
-            weights = _weights(q, k, tile, shown, room)
+            weights = _weights(q, k, tile, shown, room, 1.0)
             factor, grad = factors(weights), None
             if do is not None:
                 applied = weights if factor is None else weights * factor
@@ -299,9 +304,9 @@ def _backward(
     return [total.reshape(t.shape).to(t.dtype) for total, t in zip(found, inputs, strict=True)]
 
 
-def _weights(q: Tensor, k: Tensor, tile: Tile, shown: Shown, room: Tensor) -> Tensor:
-    """Compute a tile's weights (p, h, n, m) in the memory of `room`."""
-    scores = _product(q[tile[:3]], k[tile.outer, tile.heads, tile.keys].mT, room)
+def _weights(q: Tensor, k: Tensor, tile: Tile, shown: Shown, room: Tensor, scale: float) -> Tensor:
+    """Compute a tile's weights (p, h, n, m), of the products times `scale`, in the memory of `room`."""
+    scores = _product(q[tile[:3]], k[tile.outer, tile.heads, tile.keys].mT, room, scale)
     if shown is NOTHING_HIDDEN:
         return torch.softmax(scores, -1, out=scores)
     limit, dead, bias = shown
@@ -315,14 +320,17 @@ def _weights(q: Tensor, k: Tensor, tile: Tile, shown: Shown, room: Tensor) -> Te
     return scores if dead is None else scores.masked_fill_(dead, 0)  # the softmax of nothing but -inf is NaN
 
 
-def _product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
-    """Multiply (p, h, n, e) by (p, h, e, m), in the memory of `room` if given."""
+def _product(left: Tensor, right: Tensor, room: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """Multiply (p, h, n, e) by (p, h, e, m) and `scale`, in the memory of `room` if given."""
     p, h, n, m = *left.shape[:-1], right.shape[-1]
+    memory = left.new_empty(p * h * n * m) if room is None else room[: p * h * n * m]
+    # beta = 0 says that what is in the memory counts for nothing.
     if p * h == 1:  # only this product shares one matrix among threads
-        out = None if room is None else room[: n * m].view(n, m)
-        return torch.mm(left[0, 0], right[0, 0], out=out)[None, None]
-    out = None if room is None else room[: p * h * n * m].view(p * h, n, m)
-    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1), out=out).view(p, h, n, m)
+        out = memory.view(n, m)
+        return torch.addmm(out, left[0, 0], right[0, 0], beta=0, alpha=scale, out=out)[None, None]
+    out = memory.view(p * h, n, m)
+    rows, columns = left.flatten(0, 1), right.flatten(0, 1)
+    return torch.baddbmm(out, rows, columns, beta=0, alpha=scale, out=out).view(p, h, n, m)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
