@@ -27,8 +27,8 @@ class Labels {
     this.clipped = new Map();
   }
 
-  // A word, after its number if asked for, on a plate that hides what it covers.
-  draw(brush, side, index, [x, y], { colour, numbered, plate = null }) {
+  // A word, after its number if asked for, on a plate that hides what it covers: so far before and after its middle.
+  draw(brush, side, index, [x, y], { colour, numbered, plate = null, hides = [0, 0] }) {
     const word = this.words[side][index];
     const text = this.clip(brush, numbered ? `${index} ${word}` : word, this.room[side]);
     const width = brush.measureText(text).width;
@@ -38,8 +38,9 @@ class Labels {
     if (side === "column") brush.rotate(-Math.PI / 3);
     if (plate) {
       brush.fillStyle = plate;
-      const whole = Math.max(width, this.room[side]) + 8;
-      brush.fillRect(side === "row" ? 4 - whole : -4, -LINE / 2 - 1, whole, LINE + 2);
+      const whole = Math.max(width, this.room[side]) + 16;
+      const [before, after] = hides.map((distance) => distance + LINE / 2 + 1);
+      brush.fillRect(side === "row" ? 4 - whole : -9, -before, whole, before + after);
     }
     brush.fillStyle = colour;
     brush.textBaseline = "middle";

@@ -185,6 +185,17 @@ class MapView {
     each("column", view.x, this.map.width, plot.width);
   }
 
+  // How far from the middle of a label those stand, before and after it, that it would cover in part: they are hidden.
+  covered(side, index) {
+    const step = stride(this.view.scale);
+    const slant = side === "column" ? Math.sin(Math.PI / 3) : 1;
+    const before = index % step;
+    return [before, before && step - before].map((cells) => {
+      const distance = cells * this.view.scale * slant;
+      return distance < LINE ? distance : 0;
+    });
+  }
+
   // Where a label begins: the right end of a row's, the lower end of a column's.
   place(side, index) {
     const { view, left } = this;
@@ -258,12 +269,14 @@ class MapView {
     const y = (row - view.y) * view.scale;
     if (row !== null && y > -view.scale && y < plot.height) {
       brush.strokeRect(left - 0.5, EDGE.top + y - 0.5, width + 1, thick);
-      this.labels.draw(brush, "row", row, this.place("row", row), { colour, numbered, plate });
+      const hides = this.covered("row", row);
+      this.labels.draw(brush, "row", row, this.place("row", row), { colour, numbered, plate, hides });
     }
     const x = (column - view.x) * view.scale;
     if (column !== null && x > -view.scale && x < plot.width) {
       brush.strokeRect(left + x - 0.5, EDGE.top - 0.5, thick, height + 1);
-      this.labels.draw(brush, "column", column, this.place("column", column), { colour, numbered, plate });
+      const hides = this.covered("column", column);
+      this.labels.draw(brush, "column", column, this.place("column", column), { colour, numbered, plate, hides });
     }
   }
 }
