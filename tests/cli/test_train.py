@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headlights.translation import training
+from headlights.translation import judging, training
 from tests.cli.conftest import Command
 from tests.cli.test_app import program
 from tests.translation.toy import fingerprint
@@ -110,7 +110,7 @@ def test_interrupted_while_reading_leaves_nothing(
 def test_diverged_training_is_one_line(
     headlights: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.Trainer, "_validation_loss", lambda _: float("nan"))
+    monkeypatch.setattr(judging, "validation_loss", lambda *_: float("nan"))
     result = headlights(
         "train", "--recipe", recipe, "--out", tmp_path / "run", "--updates", "1", "--device", "cpu"
     )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from headlights.cli.app import run as command
-from headlights.translation import training
+from headlights.translation import trainer, training
 from headlights.translation.progress import Reporter
 from headlights.translation.recipe import Recipe, load_recipe
 from tests.translation.toy import fingerprint
@@ -29,7 +29,7 @@ def main(folder: Path, moments: list[str]) -> None:
     """Print, as JSON, the whole run's fingerprint, its number of calls, and what came of each moment."""
     torch.set_num_threads(1)
     recipe = load_recipe(folder / "toy.toml")
-    training.SAVE_EVERY, training.SAVE_SHARE = 0.0, 1e9  # save at every update
+    trainer.SAVE_EVERY, trainer.SAVE_SHARE = 0.0, 1e9  # save at every update
     setattr(os, "fsync", lambda _: None)  # noqa: B010 - what the machine survives is not the question here, and disks are slow
     whole = folder / "whole"
     _forked(lambda: _train(recipe, whole, count_into=folder / "calls"))

@@ -29,7 +29,8 @@ def moments() -> list[str]:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("killed")
-    (folder / "toy.toml").write_text(tomli_w.dumps(toy_content(folder, max_updates=9)), encoding="utf-8")
+    content = toy_content(folder, max_updates=9, average=4, accumulate=2)
+    (folder / "toy.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.translation.killing", str(folder), *moments()],
         cwd=ROOT,

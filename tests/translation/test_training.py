@@ -14,14 +14,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headlights.translation import training
+from headlights.translation import judging, trainer, training
 from headlights.translation.corpus import CorpusError
 from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Reporter
+from headlights.translation.rates import learning_rate
 from headlights.translation.recipe import TrainingConfig
 from headlights.translation.runs import RunFolder
-from headlights.translation.training import Interrupted, TrainingError, learning_rate, train
+from headlights.translation.training import Interrupted, TrainingError, train
 from headlights.translation.translator import Translator
 from tests.translation.toy import fingerprint, toy_content, toy_recipe, write_pairs
 
@@ -51,7 +52,7 @@ class Listener(Reporter):
 @pytest.fixture(autouse=True)
 def tell_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update is reported, however quick."""
-    monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "REPORT_EVERY", 0.0)
 
 
 def test_rate_warms_up_and_falls_along_a_cosine() -> None:
@@ -85,7 +86,7 @@ def toy_recipe_config(**values: Any) -> Any:
 
 
 def test_run_says_what_it_does_and_logs_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "LOG_EVERY", 10)
+    monkeypatch.setattr(trainer, "LOG_EVERY", 10)
     content = toy_content(tmp_path)
     del content["data"]["valid"]
     with Path(content["data"]["train"][0]).open("a") as file:
@@ -254,8 +255,8 @@ def test_stopped_while_reading_data_leaves_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_saves_by_time_between_validations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(training, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "SAVE_SHARE", 1e9)
     saved: list[int] = []
     save = RunFolder.save_resume
 
@@ -303,7 +304,10 @@ def test_loss_that_is_no_number_stops_and_says_what_helps(
 
     monkeypatch.setattr(TranslationModel, "loss", diverging)
     recipe = RunFolder(toy_run).recipe()
-    with pytest.raises(TrainingError, match=r"loss of update 3 is nan .*; train again with a lower"):
+    with pytest.raises(
+        TrainingError,
+        match=r"loss of update 3 is nan \(epoch 1, batch 3 of \d+: .*/train.tsv:\d+, .* and \d+ more\); ",
+    ):
         train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
     with pytest.raises(TrainingError, match=r"loss of update 11 is nan .*; go on from the last save"):
         train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
@@ -312,7 +316,7 @@ def test_loss_that_is_no_number_stops_and_says_what_helps(
 def test_validation_loss_that_is_no_number_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.Trainer, "_validation_loss", lambda _: math.inf)
+    monkeypatch.setattr(judging, "validation_loss", lambda *_: math.inf)
     with pytest.raises(TrainingError, match=r"the validation loss after update 8 is inf; train again with"):
         train(toy_recipe(tmp_path), out=tmp_path / "run", device="cpu", reporter=Reporter())
     assert os.listdir(tmp_path / "run") == ["recipe.toml"]
@@ -336,3 +340,38 @@ def test_data_of_which_nothing_is_left_is_the_inputs_fault(tmp_path: Path) -> No
     with pytest.raises(CorpusError, match="no sentence pairs left"):
         train(recipe, out=tmp_path / "run", reporter=Reporter())
     assert not (tmp_path / "run").exists()
+
+
+def test_training_stops_early_when_nothing_gets_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bleus = iter([1.0, 3.0, 2.0, 3.0, 4.0, 3.0, 3.0, 3.0, 9.0])
+    monkeypatch.setattr(trainer, "judge", lambda *_: (next(bleus), 1.0))
+    recipe, run = toy_recipe(tmp_path, validations=12, patience=3), tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(recipe, out=run, device="cpu", reporter=Listener(13))  # after six of its validations
+    listener = Listener()
+    train(recipe, out=run, resume=True, device="cpu", reporter=listener)
+    assert listener.updates == [14, 15, 16]  # 4.0 came at update 10, its equal or better in none of three
+    assert listener.notes[-1] == ("stopped early: 3 validations without a better one (training.patience = 3)")
+    assert (RunFolder(run).update_of(run / "best"), RunFolder(run).update_of(run / "last")) == (10, 16)
+    assert len((run / "log.jsonl").read_text().splitlines()) == 8
+
+    again = Listener()
+    train(recipe, out=run, resume=True, device="cpu", reporter=again)
+    assert again.updates == []
+    assert again.notes[-1].startswith("stopped early: 3 validations without")
+    patient = recipe.changed({"training.patience": 4, "training.max_updates": 17})
+    train(patient, out=run, resume=True, device="cpu", reporter=Reporter())
+    assert RunFolder(run).update_of(run / "best") == 17
+
+
+def test_a_state_from_before_there_was_patience_goes_on(toy_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    state = json.loads((run / "resume" / "state.json").read_text())
+    del state["waited"], state["best"]["averaged"], state["latest"]["averaged"]
+    (run / "resume" / "state.json").write_text(json.dumps(state))
+    recipe = RunFolder(run).recipe().changed({"training.max_updates": 25})
+    train(recipe, out=run, resume=True, device="cpu", reporter=Reporter())
+    assert RunFolder(run).update_of(run / "last") == 25

@@ -43,6 +43,9 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe, e.g. model.layers=2."),
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard into the run folder.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out; limits count the whole run.")
     ] = False,
@@ -66,6 +69,7 @@ def command(
         "training.max_epochs": epochs,
         "training.max_updates": updates,
         "training.seed": seed,
+        "training.tensorboard": True if tensorboard else None,
         "tokenizer.lowercase": True if lowercase else None,
     }
     if prepared is not None:

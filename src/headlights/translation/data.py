@@ -22,6 +22,7 @@ class TrainingData:
         train: Batches to train on.
         valid: Pairs to validate with.
         notes: What was done to the data and should be said, a line each.
+        origins: "file:line" of each training pair; empty for a prepared folder.
     """
 
     source_tokenizer: Tokenizer
@@ -29,6 +30,24 @@ class TrainingData:
     train: TokenBatches
     valid: list[Pair]
     notes: tuple[str, ...]
+    origins: tuple[str, ...] = ()
+
+    def name_pairs(self, indices: Sequence[int], most: int = 5) -> str:
+        """Some training pairs, for a message.
+
+        Args:
+            indices: Their places in the training data, at least one.
+            most: How many to name.
+
+        Returns:
+            Where each is from, in order: its file and line, or its number from 1 where there is no file.
+        """
+        names = [
+            (self.origins[index] if self.origins else "") or f"training pair {index + 1}"
+            for index in sorted(indices)
+        ]
+        others = len(names) - most
+        return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
 
     def batches(self, pairs: Sequence[Pair], max_tokens: int) -> TokenBatches:
         """Put other pairs in batches, through the same tokenizers.
@@ -68,7 +87,9 @@ def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None 
     batches = _batches(
         source, target, train, recipe.training.batch_tokens, recipe.training.seed, recipe.data.max_length
     )
-    return TrainingData(source, target, batches, valid, (*notes, *_too_long(batches, recipe.data.max_length)))
+    notes += _too_long(batches, recipe.data.max_length)
+    origins = tuple(pair.origin for pair in train)
+    return TrainingData(source, target, batches, valid, tuple(notes), origins)
 
 
 def _prepared(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> TrainingData:

@@ -32,7 +32,9 @@ class Reporter:
             seconds_left: As it looks now.
         """
 
-    def validation(self, *, number: int, loss: float, bleu: float, best: bool) -> None:
+    def validation(
+        self, *, number: int, loss: float, bleu: float, best: bool, averaged: bool = False
+    ) -> None:
         """Take the result of a validation.
 
         Args:
@@ -40,6 +42,7 @@ class Reporter:
             loss: Cross-entropy in nats per target token.
             bleu: Of greedy translations, 0..100.
             best: Whether it is the best yet.
+            averaged: Whether these are of averaged parameters, which were better.
         """
 
     def finish(self) -> None:
@@ -70,10 +73,12 @@ class LineReporter(Reporter):
                 f"{clock(seconds_left)} left"
             )
 
-    def validation(self, *, number: int, loss: float, bleu: float, best: bool) -> None:  # noqa: D102
+    def validation(  # noqa: D102
+        self, *, number: int, loss: float, bleu: float, best: bool, averaged: bool = False
+    ) -> None:
         self.note(
             f"      update {number}  validation loss {loss:.3f}  BLEU {bleu:.1f}"
-            f"{'  best yet' if best else ''}"
+            f"{'  averaged' if averaged else ''}{'  best yet' if best else ''}"
         )
 
 
@@ -106,9 +111,12 @@ class BarReporter(Reporter):
             left=clock(seconds_left),
         )
 
-    def validation(self, *, number: int, loss: float, bleu: float, best: bool) -> None:  # noqa: D102
+    def validation(  # noqa: D102
+        self, *, number: int, loss: float, bleu: float, best: bool, averaged: bool = False
+    ) -> None:
         self.note(
-            f"update {number}: validation loss {loss:.3f}, BLEU {bleu:.1f}{', best yet' if best else ''}"
+            f"update {number}: validation loss {loss:.3f}, BLEU {bleu:.1f}"
+            f"{', averaged' if averaged else ''}{', best yet' if best else ''}"
         )
 
     def finish(self) -> None:  # noqa: D102

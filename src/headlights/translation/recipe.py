@@ -95,7 +95,9 @@ class TrainingConfig(_Section):
         max_updates: Updates at most, in total; None: no limit.
         max_epochs: Passes over the data at most; None: no limit.
         max_minutes: Minutes of training at most, validation counted; None: no limit.
-        batch_tokens: Tokens per update, padding counted: longest side times sentences.
+        batch_tokens: Tokens per batch, padding counted: longest side times sentences.
+        accumulate: Batches per update, their gradients added up: as if `batch_tokens` were that many times
+            larger, in the memory of one batch. The last update of an epoch may have fewer.
         learning_rate: The highest, reached after the warm-up.
         warmup_updates: Updates over which the rate rises from 0.
         schedule: How the rate falls: along half a "cosine" to the end of the training, or with the
@@ -105,7 +107,11 @@ class TrainingConfig(_Section):
         label_smoothing: Share of the target probability spread evenly over the vocabulary.
         coverage: Weight of the penalty on source tokens that get more or less than 1 of all attention.
         clip: Largest norm of the gradient.
+        average: Updates that an average of the parameters looks back over; the average is judged beside the
+            model, and is the best model if it is. 0: no average.
         validations: How often to validate, spread evenly over the training.
+        patience: Stop early after that many validations without a better one; None: train to the limit.
+        tensorboard: Also write the log's numbers for TensorBoard, into `tensorboard` in the run folder.
         seed: Of everything random.
     """
 
@@ -113,6 +119,7 @@ class TrainingConfig(_Section):
     max_epochs: int | None = Field(None, ge=1)
     max_minutes: float | None = Field(None, gt=0)
     batch_tokens: int = Field(2048, ge=1)
+    accumulate: int = Field(1, ge=1)
     learning_rate: float = Field(2e-3, gt=0)
     warmup_updates: int = Field(100, ge=0)
     schedule: Literal["cosine", "inverse-sqrt"] = "cosine"
@@ -121,7 +128,10 @@ class TrainingConfig(_Section):
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     coverage: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0)
+    average: int = Field(0, ge=0)
     validations: int = Field(10, ge=1)
+    patience: int | None = Field(None, ge=1)
+    tensorboard: bool = False
     seed: int = Field(1, ge=0)
 
     @model_validator(mode="after")

@@ -30,6 +30,8 @@ from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
 
 _FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their number of pairs is compared
+_BOARD = "tensorboard"
+_LATER = {"waited"}  # runs begun before there was patience go on without it
 _ORDER_OF_DATA = ("training.batch_tokens", "training.seed")
 
 
@@ -41,11 +43,13 @@ class Validation:
         update: Updates done.
         loss: Cross-entropy, in nats per target token.
         bleu: Of greedy translations, 0..100.
+        averaged: Whether it was judged with averaged parameters.
     """
 
     update: int
     loss: float
     bleu: float
+    averaged: bool = False
 
     def is_better_than(self, other: "Validation") -> bool:
         """Whether BLEU is higher, or equal (as at the start, when all are 0) with a lower loss."""
@@ -63,6 +67,7 @@ class Progress:
         seconds: Time spent, in all pieces of the run.
         pairs: Training pairs; the place in the data means nothing with others.
         validations: Validations done of those that the recipe asks for.
+        waited: Validations since the best.
         best: The best validation; None before the first.
         latest: The last validation; None before the first.
     """
@@ -73,6 +78,7 @@ class Progress:
     seconds: float = 0.0
     pairs: int = 0
     validations: int = 0
+    waited: int = 0
     best: Validation | None = None
     latest: Validation | None = None
 
@@ -97,6 +103,11 @@ class RunFolder:
         for name in ("best", "last", "resume"):
             object.__setattr__(self, name, self.path / name)
 
+    @property
+    def board(self) -> Path:
+        """Where TensorBoard's files are, if there are any."""
+        return self.path / _BOARD
+
     def check_free(self) -> None:
         """Refuse a folder that a new run must not be written into.
 
@@ -111,7 +122,7 @@ class RunFolder:
             raise FolderError(
                 f"{self.path} holds a run already: continue it with --resume, or choose another folder"
             )
-        begun = {"recipe.toml", "log.jsonl", ".recipe.toml.part", ".resume.new"}
+        begun = {"recipe.toml", "log.jsonl", ".recipe.toml.part", ".resume.new", _BOARD}
         if self.path.is_dir() and not {entry.name for entry in self.path.iterdir()} <= begun:
             raise FolderError(f"{self.path} is not empty: choose another folder, or empty this one")
 
@@ -287,7 +298,7 @@ def _is_entry(line: str, update: int) -> bool:
 def _read_progress(path: Path) -> Progress:
     content = read_json(path)
     known = {each.name for each in fields(Progress)}
-    if content.keys() != known:
+    if not known - _LATER <= content.keys() <= known:
         odd = ", ".join(sorted(content.keys() ^ known))
         raise FolderError(f"{path} is not the state of this version's training ({odd}); train again")
     try:
