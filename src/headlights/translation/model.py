@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headlights.translation.architectures import RecurrentConfig, Tie, TransformerConfig
 from headlights.translation.batches import Batch
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.decoding import Decoded
 from headlights.translation.encoders import Memory, RecurrentEncoder
+from headlights.translation.losses import smoothed_cross_entropy
 from headlights.translation.transformer import TransformerDecoder, TransformerEncoder
 
 
@@ -101,7 +101,7 @@ class TranslationModel(nn.Module):
         label_smoothing: float = 0.0,
         coverage: float = 0.0,
         forcing: Tensor | None = None,
-        chunk: int = 1024,
+        chunk: int = 256,
     ) -> Loss:
         """Cross-entropy of the target, real tokens only (S16).
 
@@ -112,7 +112,7 @@ class TranslationModel(nn.Module):
                 gets: no word is left out, none is looked at for all others (Xu et al. 2015, arXiv:1502.03044,
                 4.2.1; their λ).
             forcing: As in `forward`.
-            chunk: Tokens projected at a time; without gradient, no more logits than theirs exist at once.
+            chunk: Tokens projected at a time: no more logits than theirs exist at once.
 
         Returns:
             The loss, summed over tokens.
@@ -120,17 +120,10 @@ class TranslationModel(nn.Module):
         decoded = self(batch, need_weights=coverage > 0, forcing=forcing)
         real = batch.target_out != self.pad_id  # (B, T)
         states, targets = decoded.states[real], batch.target_out[real]  # (tokens, E), (tokens,)
-        smoothed = states.new_zeros(())
-        cross_entropy = states.new_zeros(())
-        for start in range(0, len(targets), chunk):
-            part, target = states[start : start + chunk], targets[start : start + chunk]
-            log_probabilities = self.decoder.project(part).log_softmax(-1)
-            exact = F.nll_loss(log_probabilities, target, reduction="sum")
-            cross_entropy += exact.detach()
-            if label_smoothing:
-                even = -log_probabilities.mean(-1).sum()
-                exact = (1 - label_smoothing) * exact + label_smoothing * even
-            smoothed = smoothed + exact
+        output = self.decoder.output
+        smoothed, cross_entropy = smoothed_cross_entropy(
+            states, output.weight, output.bias, targets, smoothing=label_smoothing, chunk=chunk
+        )
         if coverage and decoded.weights is not None:
             smoothed = smoothed + coverage * _uncovered(decoded.weights, real, batch.source_lengths)
         return Loss(smoothed, cross_entropy, targets.numel())
