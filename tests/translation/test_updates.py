@@ -81,6 +81,7 @@ def test_a_gradient_that_is_no_number_is_found_before_the_step() -> None:
 
 def test_a_run_of_several_batches_an_update_counts_both(tmp_path: Path) -> None:
     from headlights.translation.data import load_data
+    from headlights.translation.processes import Processes
     from headlights.translation.progress import Reporter
     from headlights.translation.runs import RunFolder
     from headlights.translation.trainer import Trainer
@@ -89,7 +90,7 @@ def test_a_run_of_several_batches_an_update_counts_both(tmp_path: Path) -> None:
     settings = toy_recipe(tmp_path, max_updates=None, max_epochs=1, accumulate=3, validations=1)
     data, run = load_data(settings), RunFolder(tmp_path / "run")
     run.create(settings)
-    trainer = Trainer(settings, data, run, device="cpu", reporter=Reporter())
+    trainer = Trainer(settings, data, run, processes=Processes("cpu"), reporter=Reporter())
     trainer.run_to_the_end()
     batches = len(data.train.plan(0))
     assert trainer.progress.update == math.ceil(batches / 3)  # the last update has what is left

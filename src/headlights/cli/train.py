@@ -57,6 +57,7 @@ def command(
     Without any, on the built-in English-Italian corpus. For example:
     headlights train --source train.de --target train.en --out run
     """
+    from headlights.translation.processes import is_main
     from headlights.translation.recipe import load_recipe
     from headlights.translation.runs import RunFolder
     from headlights.translation.training import train
@@ -86,6 +87,8 @@ def command(
         )
     base = RunFolder(out).recipe() if resume else load_recipe(recipe or "rnn-small")
     translator = train(base.changed(given, set_ or []), out=out, resume=resume, device=check_device(device))
+    if not is_main():
+        return
     report = translator.training
     print(
         f"best model: {out / 'best'} (update {report['update']}, validation BLEU {report['validation_bleu']})"

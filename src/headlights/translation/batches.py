@@ -97,6 +97,30 @@ class Batch:
             indices=self.indices.to(device),
         )
 
+    def share(self, rank: int, count: int, *, pad_id: int) -> "Batch":
+        """The rows that one of several processes trains on.
+
+        Args:
+            rank: Number of the process, from 0.
+            count: How many processes there are.
+            pad_id: Id of padding.
+
+        Returns:
+            Every `count`-th row from `rank` on. Where there is none, the first row with a target of padding
+            alone, which has no loss.
+        """
+        kept = range(rank, len(self.indices), count)
+        rows = torch.tensor(kept or [0], device=self.source.device)
+        answer = self.target_out[rows]
+        return Batch(
+            source=self.source[rows],
+            source_lengths=self.source_lengths[rows],
+            target_in=self.target_in[rows],
+            target_out=answer if kept else torch.full_like(answer, pad_id),
+            target_lengths=self.target_lengths[rows] if kept else self.target_lengths[rows] * 0,
+            indices=self.indices[rows],
+        )
+
 
 class TokenBatches:
     """Sentence pairs in batches that hold about the same number of tokens each.

@@ -98,6 +98,8 @@ class TrainingConfig(_Section):
         batch_tokens: Tokens per batch, padding counted: longest side times sentences.
         accumulate: Batches per update, their gradients added up: as if `batch_tokens` were that many times
             larger, in the memory of one batch. The last update of an epoch may have fewer.
+        precision: Numbers that losses and gradients are computed with: "fp32", or "bf16" where it is exact
+            enough (torch's autocast); parameters and their sums stay in 32 bits.
         learning_rate: The highest, reached after the warm-up.
         warmup_updates: Updates over which the rate rises from 0.
         schedule: How the rate falls: along half a "cosine" to the end of the training, or with the
@@ -120,6 +122,7 @@ class TrainingConfig(_Section):
     max_minutes: float | None = Field(None, gt=0)
     batch_tokens: int = Field(2048, ge=1)
     accumulate: int = Field(1, ge=1)
+    precision: Literal["fp32", "bf16"] = "fp32"
     learning_rate: float = Field(2e-3, gt=0)
     warmup_updates: int = Field(100, ge=0)
     schedule: Literal["cosine", "inverse-sqrt"] = "cosine"

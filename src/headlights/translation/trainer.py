@@ -17,9 +17,11 @@ from headlights.translation.data import TrainingData
 from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.judging import judge
 from headlights.translation.model import TranslationModel
+from headlights.translation.processes import Processes
 from headlights.translation.progress import Meter, Reporter, StopSignals
 from headlights.translation.recipe import Recipe
 from headlights.translation.runs import Progress, RunFolder, Validation
+from headlights.translation.translator import Translator
 from headlights.translation.updates import Diverged, Updater
 
 LOG_EVERY = 50  # updates
@@ -58,7 +60,7 @@ class Trainer:
         recipe: What to train and for how long.
         data: Its data.
         run: Where to save.
-        device: Where to compute; default: a GPU where there is one, else the CPU.
+        processes: Who trains together, and where.
         reporter: Told of progress.
     """
 
@@ -68,16 +70,18 @@ class Trainer:
         data: TrainingData,
         run: RunFolder,
         *,
-        device: str | torch.device | None,
+        processes: Processes,
         reporter: Reporter,
     ) -> None:
         self.recipe, self.data, self.run, self.reporter = recipe, data, run, reporter
         self.config = recipe.training
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.processes = processes
+        self.device = processes.device
         source, target = data.source_tokenizer, data.target_tokenizer
         model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
         self.model = model.to(self.device)
-        self.updater = Updater(recipe, self.model)
+        self.updater = Updater(recipe, self.model, processes)
+        processes.seed(self.config.seed, 0)
         self.progress = Progress(pairs=len(data.train))
         self._plan = data.train.plan(0)
         self._meter = Meter()
@@ -92,6 +96,7 @@ class Trainer:
         """
         pairs, self.progress = self.progress.pairs, self.run.load_resume(self.model, self.updater.optimizer)
         self.updater.taken_up()
+        self.processes.seed(self.config.seed, self.progress.update)
         progress = self.progress
         if pairs != progress.pairs:
             raise FolderError(
@@ -101,9 +106,22 @@ class Trainer:
         self._plan = self.data.train.plan(progress.epoch)
         # With a later end than before, the validations that are still to come are those after this point.
         progress.validations = min(progress.validations, int(self._share_done() * self.config.validations))
-        self.run.settle(progress.update)
-        self._save_models()
+        if self.processes.main:
+            self.run.settle(progress.update)
+            self._save_models()
         self.reporter.note(f"going on at update {progress.update}")
+
+    def restore_in_turn(self) -> None:
+        """Restore in the first process, which clears up, and then in the others: all must see the folder.
+
+        Raises:
+            FolderError: As `restore`.
+        """
+        if not self.processes.main:
+            self.processes.wait()
+        self.restore()
+        if self.processes.main:
+            self.processes.wait()
 
     def run_to_the_end(self) -> None:
         """Train until a limit of the recipe is reached; saves at every validation and when asked to stop.
@@ -137,20 +155,36 @@ class Trainer:
     @contextmanager
     def _board_open(self) -> Iterator[None]:
         """TensorBoard's files for as long as training goes on, if the recipe asks for them."""
-        if not self.config.tensorboard:
+        if not (self.config.tensorboard and self.processes.main):
             yield
             return
         with Board(self.run.board, self.progress.update) as self._board:
             yield
         self._board = None
 
+    def best(self) -> Translator:
+        """The best translator of the run, in every process.
+
+        Returns:
+            As saved in `best`; processes that may not see that folder get its parameters from the first.
+        """
+        self.processes.wait()
+        if self.processes.main:
+            translator = Translator.load(self.run.best, device=self.device)
+        else:
+            translator = Translator(self._model_folder(self.progress.best), device=self.device)
+        self.processes.copy_from_main(translator.model)
+        return translator
+
     def _description(self) -> str:
         """What is trained on what, in a line."""
         data, parameters = self.data, sum(each.numel() for each in self.model.parameters())
         source, target = data.source_tokenizer.vocab_size, data.target_tokenizer.vocab_size
+        count = self.processes.count
         return (
             f"{len(data.train):,} training and {len(data.valid):,} validation pairs, {source:,} source and "
             f"{target:,} target tokens, {parameters:,} parameters, on {self.device}"
+            + (f", {count} processes" if count > 1 else "")
         )
 
     def _epoch(self, signals: StopSignals) -> None:
@@ -161,18 +195,27 @@ class Trainer:
             started = time.monotonic()
             self._update(self._plan[first : first + at_once])
             progress.seconds += time.monotonic() - started
+            self._tell(self._share_done())
+            save, received = self._agreed(signals)
             done = self._share_done()
-            self._tell(done)
             due = int(done * self.config.validations)
             if due > progress.validations:
                 self._validate(due)
-            elif signals.received is not None or time.monotonic() >= self._next_save:
+                received = self._agreed(signals)[1]
+            elif save or received:
                 self._save_resume()
-            if signals.received is not None:
-                raise Interrupted(signals.received, self.run.path, progress.update)
+            if received:
+                raise Interrupted(received, self.run.path, progress.update)
             if self._ended():
                 return
         progress.epoch, progress.batch = progress.epoch + 1, 0
+
+    def _agreed(self, signals: StopSignals) -> tuple[bool, int]:
+        """Whether to save now, and the signal to stop at or 0: of the first process, and so is the time."""
+        received, save = signals.received or 0, time.monotonic() >= self._next_save
+        seconds, save_now, stop = self.processes.from_main([self.progress.seconds, float(save), received])
+        self.progress.seconds = seconds
+        return bool(save_now), int(stop)
 
     def _update(self, plan: Sequence[Tensor]) -> None:
         """One step of the optimiser, on the batches of these pairs."""
@@ -240,7 +283,8 @@ class Trainer:
             meter.reset()
 
     def _log(self, **entry: Any) -> None:
-        self.run.log(**entry)
+        if self.processes.main:
+            self.run.log(**entry)
         if self._board is not None:
             self._board.add(entry)
 
@@ -264,7 +308,8 @@ class Trainer:
         progress.seconds += time.monotonic() - started
         self._log(update=own.update, **entry, best=best, seconds=round(progress.seconds, 1))
         self._save_resume()
-        self._save_models()
+        if self.processes.main:
+            self._save_models()
         self.reporter.validation(
             number=own.update, loss=better.loss, bleu=better.bleu, best=best, averaged=better.averaged
         )
@@ -272,7 +317,11 @@ class Trainer:
 
     def _judge(self) -> Validation:
         """How good the model is as it stands."""
-        score, loss = judge(self._model_folder(None), self.data, self.recipe, self.device)
+        self.model.eval()
+        found = (0.0, 0.0)
+        if self.processes.main:
+            found = judge(self._model_folder(None), self.data, self.recipe, self.device)
+        score, loss = self.processes.from_main(found)
         if not math.isfinite(loss):
             raise self._diverged(f"the validation loss after update {self.progress.update} is {loss}")
         return Validation(self.progress.update, loss, score)
@@ -293,6 +342,8 @@ class Trainer:
         return ModelFolder(self.model, self.data.source_tokenizer, self.data.target_tokenizer, training)
 
     def _save_resume(self) -> None:
+        if not self.processes.main:
+            return
         started = time.monotonic()
         self.run.save_resume(self._model_folder(None), self.updater.optimizer, self.progress)
         self._schedule_save(took=time.monotonic() - started)

@@ -9,6 +9,7 @@ from headlights._errors import InputError
 from headlights.translation.board import check_tensorboard
 from headlights.translation.corpus import CorpusError
 from headlights.translation.data import TrainingData, load_data
+from headlights.translation.processes import Processes
 from headlights.translation.progress import Reporter, default_reporter
 from headlights.translation.recipe import Recipe, check_recipe, load_recipe
 from headlights.translation.runs import RunFolder
@@ -55,22 +56,22 @@ def train(
         recipe = load_recipe(recipe)
     if recipe.training.tensorboard:
         check_tensorboard()
-    run = RunFolder(Path(out))
+    processes, run = Processes(device), RunFolder(Path(out))
     if resume:
         run.check_continues(recipe)
-    else:
+    elif processes.main:
         run.check_free()
     saved = resume and run.can_resume()
     torch.manual_seed(recipe.training.seed)
     data = _load(recipe, run.resume_tokenizers() if saved else None)
-    trainer = Trainer(recipe, data, run, device=device, reporter=reporter or default_reporter())
+    reporter = (reporter or default_reporter()) if processes.main else Reporter()
+    trainer = Trainer(recipe, data, run, processes=processes, reporter=reporter)
     if saved:
-        trainer.restore()
-        run.write_recipe(recipe)
-    else:
-        run.create(recipe)
+        trainer.restore_in_turn()
+    if processes.main:
+        (run.write_recipe if saved else run.create)(recipe)
     trainer.run_to_the_end()
-    return Translator.load(run.best, device=device)
+    return trainer.best()
 
 
 def _load(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> TrainingData:

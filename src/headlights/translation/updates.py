@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headlights.translation.averaging import Average, forget_average
 from headlights.translation.batches import Batch
 from headlights.translation.model import TranslationModel
+from headlights.translation.processes import Processes
 from headlights.translation.rates import learning_rate
 from headlights.translation.recipe import Recipe
 
@@ -49,12 +52,19 @@ class Updater:
     Args:
         recipe: How to train.
         model: What to train, on the device where it is trained.
+        processes: Who trains it together. Default: this process alone.
     """
 
-    def __init__(self, recipe: Recipe, model: TranslationModel) -> None:
+    def __init__(self, recipe: Recipe, model: TranslationModel, processes: Processes | None = None) -> None:
         self.config, self.forcing, self.model = recipe.training, recipe.forcing, model
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=self.config.weight_decay, fused=True
+        )
+        device = next(model.parameters()).device
+        self.processes = processes or Processes(device)
+        self._loss = self.processes.loss_of(model)
+        self._autocast = partial(
+            torch.autocast, device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
         )
         self.average = Average(self.optimizer, self.config.average) if self.config.average else None
 
@@ -72,7 +82,8 @@ class Updater:
         """One step of the optimiser, by the mean gradient of all target tokens.
 
         Args:
-            batches: On the model's device, at least one; the gradients of each are added up.
+            batches: On the model's device, at least one, the same in all processes; the gradients of each
+                are added up.
             number: Of the update, from 0.
             done: Share of the training that is done, in 0..1.
 
@@ -86,8 +97,12 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, number, done)
         tokens = int(sum(int(batch.target_lengths.sum()) for batch in batches))
-        losses = [self._backward(batch, number, tokens) for batch in batches]
-        cross_entropies = torch.stack(losses).tolist()  # waits for the device once
+        losses = []
+        for batch in batches:
+            last = batch is batches[-1]
+            with nullcontext() if last else self.processes.without_sum(self._loss):
+                losses.append(self._backward(batch, number, tokens))
+        cross_entropies = self.processes.sum(torch.stack(losses)).tolist()  # waits for the device once
         for place, value in enumerate(cross_entropies):
             if not math.isfinite(value):
                 raise self._diverged(f"the loss of update {number + 1} is {value}", place)
@@ -100,16 +115,21 @@ class Updater:
             self.average.add(number + 1)
         return Updated(sum(cross_entropies), tokens)
 
-    def _backward(self, batch: Batch, number: int, tokens: int) -> torch.Tensor:
-        """Add the gradient of one batch; its summed cross-entropy."""
-        loss = self.model.loss(
-            batch,
-            label_smoothing=self.config.label_smoothing,
-            coverage=self.config.coverage,
-            forcing=self.forcing.draw(batch.target_in, number, seed=self.config.seed),
-        )
-        torch.autograd.backward(loss.smoothed / tokens)
-        return loss.cross_entropy
+    def _backward(self, batch: Batch, number: int, tokens: int) -> Tensor:
+        """Add the gradient of this process's share of a batch; its summed cross-entropy."""
+        batch = self.processes.share(batch, pad_id=self.model.pad_id)
+        forcing = self.forcing.draw(batch.target_in, number, seed=self.config.seed)
+        with self._autocast():
+            loss = self._loss(
+                batch,
+                label_smoothing=self.config.label_smoothing,
+                coverage=self.config.coverage,
+                forcing=forcing,
+            )
+        summed = loss.smoothed if self.processes.count == 1 else loss.smoothed * self.processes.count
+        torch.autograd.backward(summed / tokens)  # several processes take the mean of their gradients
+        cross_entropy: Tensor = loss.cross_entropy
+        return cross_entropy
 
     def _diverged(self, what: str, batch: int) -> Diverged:
         self.optimizer.zero_grad()
