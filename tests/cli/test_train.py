@@ -121,6 +121,14 @@ def test_diverged_training_is_one_line(
     )
 
 
+def test_one_process_of_many_reports(
+    headlights: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    result = headlights("train", "--recipe", recipe, "--out", tmp_path / "run", "--updates", "1")
+    assert (result.status, result.output) == (0, "")
+
+
 def test_same_command_line_gives_the_same_run(headlights: Command, recipe: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert headlights("train", "--recipe", recipe, "--out", tmp_path / name, "--updates", "4").status == 0

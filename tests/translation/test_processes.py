@@ -34,51 +34,56 @@ def content(folder: Path, updates: int = UPDATES) -> dict[str, Any]:
     return found
 
 
-def launched(*arguments: object, launcher: tuple[str, ...]) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-W", "ignore", "-m", *launcher, "-m", "tests.translation.together"]
+def launchers(kind: str) -> list[list[str]]:
+    """The commands that begin two processes: one for both, or one on each of two nodes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    if kind == "accelerate":
+        options = f"--multi_gpu --num_processes 2 --num_machines 1 --main_process_port {port}"
+        plain = "--mixed_precision no --dynamo_backend no"
+        return [["accelerate.commands.launch", *options.split(), *plain.split()]]
+    count = 1 if kind == "torchrun" else 2
+    common = f"--nnodes={count} --nproc-per-node={2 // count} --master-port={port} --master-addr=127.0.0.1"
+    return [["torch.distributed.run", *common.split(), f"--node-rank={rank}"] for rank in range(count)]
+
+
+def launched(launcher: list[str], *arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*command, *map(str, arguments)],
+        [sys.executable, "-W", "ignore", "-m", *launcher, "-m", "tests.translation.together"]
+        + [str(each) for each in arguments],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "src"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
+    """A folder with the recipe and the run of one process, and the losses of that."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "toy.toml").write_text(tomli_w.dumps(content(folder)), encoding="utf-8")
+    return folder, losses_of(folder, folder / "run")
 
 
-def nodes(count: int) -> list[tuple[str, ...]]:
-    """`torchrun` for one node of two processes, or for two of one."""
-    port = f"--master-port={free_port()}"
-    common = ("torch.distributed.run", f"--nnodes={count}", f"--nproc-per-node={2 // count}", port)
-    return [(*common, f"--node-rank={rank}", "--master-addr=127.0.0.1") for rank in range(count)]
-
-
-def finish(*processes: "subprocess.Popen[str]") -> None:
-    for process in processes:
+@pytest.mark.parametrize(
+    "kind", ["torchrun", "accelerate", pytest.param("two-nodes", marks=pytest.mark.full)]
+)
+def test_two_processes_train_as_one(alone: tuple[Path, list[float]], tmp_path: Path, kind: str) -> None:
+    folder, expected = alone
+    run = RunFolder(tmp_path / "run")
+    started = [launched(each, folder, run.path, tmp_path / "losses") for each in launchers(kind)]
+    for process in started:
         _, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
-
-
-def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    (tmp_path / "toy.toml").write_text(tomli_w.dumps(content(tmp_path)), encoding="utf-8")
-    (one_node,) = nodes(1)
-    both = launched(tmp_path, tmp_path / "two", tmp_path / "two.json", launcher=one_node)
-    alone = losses_of(tmp_path, tmp_path / "one")
-    finish(both)
-    together = json.loads((tmp_path / "two.json").read_text())
-    assert len(alone) == len(together) == UPDATES
-    worst = max(abs(a - b) / b for a, b in zip(together, alone, strict=True))
-    assert worst < 1e-5
-    assert alone[-1] < 0.8 * alone[0]  # so that the same losses mean the same learning
-    one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
-    assert two.update_of(two.last) == one.update_of(one.last) == UPDATES
-    assert sorted(path.name for path in two.path.iterdir()) == sorted(p.name for p in one.path.iterdir())
+    losses = json.loads((tmp_path / "losses").read_text())
+    assert len(losses) == len(expected) == UPDATES
+    assert max(abs(a - b) / b for a, b in zip(losses, expected, strict=True)) < 1e-5
+    assert expected[-1] < 0.8 * expected[0]  # so that the same losses mean the same learning
+    assert run.update_of(run.last) == UPDATES
+    assert {path.name for path in run.path.iterdir()} == {path.name for path in (folder / "run").iterdir()}
 
 
 def test_a_share_is_every_second_row_or_nothing() -> None:
