@@ -155,8 +155,8 @@ def test_long_kept_weights_take_no_memory_of_whole_maps(
     assert output == (
         "20011 × 20011 words in 1 × 2 heads: too many to draw here; a page shows them: --html FILE\n"
         "the largest weight of a row, its mean in each head, in %\n"
-        "layer  h1  h2\n"
-        "1      25  75\n"
+        "layer    h1    h2\n"
+        "1      25.0  75.0\n"
     )
 
 

@@ -130,7 +130,7 @@ def test_long_text_keeps_the_largest_and_is_summed_up(
 
     lines = result.output.splitlines()
     assert lines[0] == "78 × 78 words in 2 × 3 heads: too many to draw here; a page shows them: --html FILE"
-    percent = [[f"{100 * head:.0f}" for head in layer] for layer in weights.max(-1).mean(-1)]
+    percent = [[f"{100 * head:.1f}" for head in layer] for layer in weights.max(-1).mean(-1)]
     # 20 columns have room for two heads beside the layer
     rows = [line.split() for line in lines[2:-1]]
     assert rows == [

@@ -115,12 +115,12 @@ def print_summary(attention: "AttentionMap") -> None:
     print(f"{N} × {M} words in {L} × {H} heads: too many to draw here; a page shows them: --html FILE")
     print("the largest weight of a row, its mean in each head, in %")
     sharpness = weights.max(-1, initial=0).mean(-1)
-    columns = max((shutil.get_terminal_size((80, 24)).columns - 8) // 5, 1)
+    columns = max((shutil.get_terminal_size((80, 24)).columns - 8) // 6, 1)
     for first in range(0, H, columns):
         heads = range(first, min(first + columns, H))
         table = [("layer", *(f"h{head + 1}" for head in heads))]
         table += [
-            (str(layer + 1), *(f"{100 * sharpness[layer, head]:.0f}" for head in heads)) for layer in range(L)
+            (str(layer + 1), *(f"{100 * sharpness[layer, head]:.1f}" for head in heads)) for layer in range(L)
         ]
         print_table(table)
 
