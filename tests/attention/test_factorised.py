@@ -213,6 +213,23 @@ def test_inputs_are_kept_unless_they_may_be_overwritten(kernels: str) -> None:
     assert torch.equal(additive_scores(query, prepared, b, may_overwrite=True), right)
 
 
+@pytest.mark.parametrize("rubbish", [torch.inf, -torch.inf, torch.nan, -torch.nan])
+@pytest.mark.parametrize("width", [3, 40])
+@pytest.mark.usefixtures("kernels")
+def test_hidden_keys_leave_the_gradients_of_queries_finite(rubbish: float, width: int) -> None:
+    """Also NaN with its sign set, which is what a processor makes of inf - inf."""
+    query = torch.randn(1, 4, width, requires_grad=True)
+    key, b = torch.randn(1, 5, width), torch.rand(width)
+    visible = torch.tensor([[True, True, True, False, False]])
+    upstream = visible[:, None].expand(1, 4, 5).float()
+    found: list[Tensor] = []
+    for hidden in (0.0, rubbish):
+        dirty = key.masked_fill(~visible[..., None], hidden)
+        output = additive_scores(query, factorise(PreparedKey(dirty), visible), b)
+        found += torch.autograd.grad(output, query, upstream)
+    assert torch.allclose(found[0], found[1])
+
+
 @pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, 1e30, -700.0])
 @pytest.mark.parametrize("middle", [0.0, 300.0])
 def test_padding_neither_moves_the_centre_nor_changes_the_form(rubbish: float, middle: float) -> None:

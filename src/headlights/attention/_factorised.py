@@ -70,7 +70,9 @@ def factorise(prepared: PreparedKey, visible: Tensor | None) -> PreparedKey:
         is_near = (low >= -KEY_RANGE).all() and (high <= KEY_RANGE).all()
         centre = None if is_near else (low / 2 + high / 2).expand_as(key)
         most = math.exp(2 * KEY_RANGE)
-        exponentials = _exponentials(key, None if centre is None else -centre).clamp_(1 / most, most)
+        exponentials = _exponentials(key, None if centre is None else -centre)
+        # Hidden keys get a finite one too: a gradient of 0 times NaN would reach the queries.
+        exponentials = exponentials.nan_to_num_(1).clamp_(1 / most, most)
     return FactorisedKey(prepared.key, prepared.start, exponentials=exponentials, centre=centre)
 
 
