@@ -537,7 +537,9 @@ def test_without_a_compiler_blocks_serve_in_silence(monkeypatch: pytest.MonkeyPa
     assert torch.allclose(got.double(), exact(query, key, b), atol=1e-6)
 
 
-@pytest.mark.parametrize("compiler", ["/nowhere/c++", f"{sys.executable} -c raise(SystemExit('no'))"])
+@pytest.mark.parametrize(
+    "compiler", ["/nowhere/c++", 'g++ "', f"{sys.executable} -c raise(SystemExit('no'))"]
+)
 def test_a_broken_compiler_warns_once(compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _fresh(monkeypatch, tmp_path)
     monkeypatch.setenv("CXX", compiler)

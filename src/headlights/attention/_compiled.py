@@ -187,9 +187,12 @@ def _run(command: list[str]) -> None:
 
 
 def _compiler() -> list[str] | None:
-    chosen = os.environ.get("CXX")
-    if chosen:
-        return shlex.split(chosen)
+    chosen = os.environ.get("CXX", "")
+    if chosen.strip():
+        try:
+            return shlex.split(chosen)
+        except ValueError:  # an open quotation: no such program will be found, and the warning names it
+            return [chosen]
     found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     return None if found is None else [found]
 
