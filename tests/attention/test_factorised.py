@@ -575,6 +575,42 @@ def test_a_broken_library_on_disk_is_compiled_anew(
 
 
 @needs_compiler
+@pytest.mark.parametrize("open_to_all", ["file", "folder"])
+def test_a_library_that_others_could_have_written_is_not_loaded(
+    open_to_all: str, monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    assert _fresh(monkeypatch, cache).bring() is not None
+    compiled = _compiled._cached()
+    loader = _fresh(monkeypatch, tmp_path)
+    goal = _compiled._cached()
+    _compiled._keep(compiled, goal)
+    loader.after(1)
+    assert loader.kernels is not None
+    (goal if open_to_all == "file" else goal.parent).chmod(0o777)
+    assert _fresh(monkeypatch, tmp_path).after(1) is None
+
+
+@needs_compiler
+def test_another_library_in_its_place_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    assert _fresh(monkeypatch, cache).bring() is not None
+    compiler = _compiled._compiler()
+    assert compiler is not None
+    source, library = tmp_path / "other.cpp", tmp_path / "other.so"
+    source.write_text("int other;")
+    subprocess.run([*compiler, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    loader = _fresh(monkeypatch, tmp_path)
+    _compiled._keep(library, _compiled._cached())
+    assert loader.after(1) is None
+
+
+def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert _compiled._cached().is_relative_to(Path.home() / ".cache")
+
+
+@needs_compiler
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     assert _fresh(monkeypatch, cache).bring() is not None
     inputs = leaves((3, 5, 37), (3, 7, 37), (37,), dtype=torch.float32)

@@ -131,8 +131,9 @@ class _Loader:
     def _look(self) -> None:
         self._has_looked = True
         if self.kernels is None and _is_allowed():
-            with contextlib.suppress(OSError):
-                self.kernels = Kernels(_cached())
+            with contextlib.suppress(OSError, AttributeError):  # not there, torn, or another library
+                cached = _cached()
+                self.kernels = Kernels(cached) if _is_trusted(cached) else None
 
 
 def _is_allowed() -> bool:
@@ -147,8 +148,18 @@ def _cached() -> Path:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
         facts += sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(folder):  # as its specification says; code would come from any folder
+        folder = os.path.expanduser("~/.cache")
     return Path(folder, "headlights", f"additive-{name}.so")
+
+
+def _is_trusted(library: Path) -> bool:
+    """Tell whether nobody but this user and root could have put a library where it lies."""
+    if not hasattr(os, "geteuid"):  # Windows, where a home is its owner's
+        return True
+    found = [path.stat() for path in (library, library.parent)]
+    return all(stat.st_uid in (0, os.geteuid()) and not stat.st_mode & 0o022 for stat in found)
 
 
 def _compile(goal: Path) -> Kernels | None:
@@ -199,9 +210,10 @@ def _compiler() -> list[str] | None:
 
 def _keep(library: Path, goal: Path) -> None:
     with contextlib.suppress(OSError):  # without a place to keep it, the next process compiles again
-        goal.parent.mkdir(parents=True, exist_ok=True)
+        goal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = goal.with_name(f"{goal.name}.{os.getpid()}")
         shutil.copy(library, beside)
+        beside.chmod(0o700)  # whatever the umask: `_is_trusted` asks for it
         beside.replace(goal)
 
 
