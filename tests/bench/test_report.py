@@ -148,4 +148,4 @@ def test_crossover_is_where_the_path_for_large_sizes_stays_ahead() -> None:
     assert crossover(0.5, 2.0).measured is None
     text = table([crossover(2.0, 2.0, 0.5), crossover(0.5, name="SHARES, 1 / 2"), crossover(2.0, name="FEW")])
     assert "  2**4   size 4: fused 1.00 s, blocked 2.00 s\n" in text
-    assert text.endswith("\nMANY = 2**6\nFEW = None\nSHARES = ((2**4, 1 / 2))")
+    assert text.endswith("\nMANY = 2**6\nFEW = math.inf\nSHARES = ((2**4, 1 / 2))")

@@ -68,8 +68,8 @@ class Crossover:
 
     @property
     def value(self) -> str:
-        """The same as Python would have it, rounded down to a power of two."""
-        return "None" if self.measured is None else f"2**{self.measured.bit_length() - 1}"
+        """The same as the code would have it: rounded down to a power of two, infinity if never reached."""
+        return "math.inf" if self.measured is None else f"2**{self.measured.bit_length() - 1}"
 
 
 @torch.no_grad()
