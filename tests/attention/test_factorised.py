@@ -537,6 +537,13 @@ def test_without_a_compiler_blocks_serve_in_silence(monkeypatch: pytest.MonkeyPa
     assert torch.allclose(got.double(), exact(query, key, b), atol=1e-6)
 
 
+def test_a_blank_compiler_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    found = _compiled._compiler()
+    monkeypatch.setenv("CXX", " ")
+    assert _compiled._compiler() == found
+
+
 @pytest.mark.parametrize(
     "compiler", ["/nowhere/c++", 'g++ "', f"{sys.executable} -c raise(SystemExit('no'))"]
 )
