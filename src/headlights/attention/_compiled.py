@@ -213,6 +213,8 @@ def _keep(library: Path, goal: Path) -> None:
         goal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = goal.with_name(f"{goal.name}.{os.getpid()}")
         shutil.copy(library, beside)
+        with beside.open("rb+") as written:  # half a library would end every process that loads it
+            os.fsync(written.fileno())
         beside.chmod(0o700)  # whatever the umask: `_is_trusted` asks for it
         beside.replace(goal)
 
