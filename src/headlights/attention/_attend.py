@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from headlights.attention._blocked import attend_blocked
-from headlights.attention._blocks import blocks_obstacle
 from headlights.attention._crossovers import blocks_pay
 from headlights.attention._fused import attend_fused, fused_obstacle
 from headlights.attention._mask_rules import Mask, check_mask
@@ -15,7 +14,7 @@ from headlights.attention._mask_shapes import Grid, broadcast
 from headlights.attention._observations import Observation
 from headlights.attention._reference import attend_reference
 from headlights.attention._rotary import Rotary
-from headlights.attention._score_base import PreparedKey, Score, autocast_dtype
+from headlights.attention._score_base import PreparedKey, Score, autocast_dtype, eager_obstacle
 from headlights.attention._scores import as_score
 from headlights.attention._visible_keys import prepare_keys
 
@@ -163,7 +162,7 @@ def choose_path(
     if path not in PATHS:
         raise ValueError(f"path: expected one of {', '.join(PATHS)}, got {path!r}")
     if path == "blocked":
-        obstacle = blocks_obstacle(query)
+        obstacle = eager_obstacle(query)
         if obstacle is not None:
             raise ValueError(f"path: 'blocked' {obstacle}; use path='auto' or 'reference'")
         return "blocked"
@@ -171,7 +170,7 @@ def choose_path(
     if path == "fused" and obstacle is not None:
         raise ValueError(f"path: 'fused' {obstacle}; use path='auto' or 'reference'")
     # Sizes may be symbols where a call is traced, so that is asked first.
-    eager = path == "auto" and blocks_obstacle(query) is None
+    eager = path == "auto" and eager_obstacle(query) is None
     if eager and blocks_pay(score, mask, grid, fused=obstacle is None):
         return "blocked"
     return "fused" if obstacle is None else "reference"

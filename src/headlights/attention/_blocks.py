@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.autograd import forward_ad
+from torch import Tensor
 
 from headlights.attention._captures import Outside
 from headlights.attention._mask_rules import Mask
@@ -42,24 +41,6 @@ def block_rows(grid: Grid, mask: Mask | None, pair_width: int) -> int:
     rows = BLOCK_ELEMENTS // (math.prod(grid.leading) * min(2 * span, grid.keys) * pair_width)
     most = MOST_ROWS if 2 * span > grid.keys else min(MOST_ROWS, span)
     return min(max(min(rows, most), FEWEST_ROWS), grid.queries)
-
-
-def blocks_obstacle(query: Tensor) -> str | None:
-    """Say why a call cannot run in blocks, which look at values and have a backward pass of their own.
-
-    Args:
-        query: Float, shape (..., N, E).
-
-    Returns:
-        The reason in a few words, or None if it can.
-    """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
-        return "runs in eager mode only"
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return "works neither inside torch.func nor in forward mode"
-    if type(query) not in (Tensor, nn.Parameter) or query.is_meta:
-        return f"needs tensors with values, not {'meta tensors' if query.is_meta else type(query).__name__}"
-    return None
 
 
 class Part(NamedTuple):

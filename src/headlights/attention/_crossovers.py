@@ -4,10 +4,10 @@ import math
 
 from torch import Tensor
 
-from headlights.attention._blocks import FEWEST_ROWS, blocks_obstacle
+from headlights.attention._blocks import FEWEST_ROWS
 from headlights.attention._mask_rules import Lengths, Mask
 from headlights.attention._mask_shapes import Grid
-from headlights.attention._score_base import Score
+from headlights.attention._score_base import Score, eager_obstacle
 from headlights.attention._scores import Function
 
 # The table of crossovers. `headlights bench --crossover` measures them again, on the machine where it runs.
@@ -61,7 +61,7 @@ def real_lengths(query: Tensor, mask: Mask | None, grid: Grid) -> list[int] | No
         return None
     batch, heads = grid.leading
     pairs = heads * grid.queries * grid.keys  # of an example
-    if pairs < PADDED_PAIRS or blocks_obstacle(query) is not None:
+    if pairs < PADDED_PAIRS or eager_obstacle(query) is not None:
         return None
     found = mask.lengths
     if found.device.type != "cpu" or found.shape != (batch, 1, 1) or type(found) is not Tensor:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd import forward_ad
+from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from headlights.attention._compiled import Kernels, kernels_after
 from headlights.attention._mask_shapes import broadcast
-from headlights.attention._score_base import PreparedKey, full_precision, wide
+from headlights.attention._score_base import PreparedKey, eager_obstacle, full_precision, wide
 
 KEY_RANGE = 20.0
 """Keys stay within ± this, so that e^(2k) is neither 0 nor infinite. Then e^(2q) may be either: that is where
@@ -57,7 +56,7 @@ def factorise(prepared: PreparedKey, visible: Tensor | None) -> PreparedKey:
         A `FactorisedKey`; the argument itself if the range is too wide or values cannot be looked at.
     """
     key = prepared.key.detach()
-    if is_traced(key) or not key.numel():
+    if eager_obstacle(key) or not key.numel():
         return prepared
     key = key.to(wide(key.dtype))
     low, high = key.aminmax()
@@ -122,7 +121,7 @@ def _may_be_cut(query: Tensor, W1: Tensor, prepared: PreparedKey, b: Tensor) -> 
     """Tell whether examples can go one after the other, with nobody watching and no gradient to come."""
     tensors = (query, W1, prepared.key, b)
     has_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if has_gradient or query.device.type != "cpu" or is_traced(query) or has_torch_function(tensors):
+    if has_gradient or query.device.type != "cpu" or eager_obstacle(query) or has_torch_function(tensors):
         return False
     if torch.get_num_threads() > 1:  # they would start anew, and wait for each other, at every part
         return False
@@ -163,7 +162,7 @@ def _scores(
     dtype = wide(query.dtype)
     with full_precision(query.device.type):
         query, key, b = query.to(dtype), key.to(dtype), b.to(dtype)
-        if is_traced(query) or is_traced(key) or not (query.numel() and key.numel()):
+        if eager_obstacle(query) or eager_obstacle(key) or not (query.numel() and key.numel()):
             hidden = torch.tanh(query[..., :, None, :] + key[..., None, :, :])
             return hidden @ b  # (..., N, M, A) @ (A,) -> (..., N, M)
         leading: tuple[int, ...] = query.shape[:-2]
@@ -187,25 +186,6 @@ def _flat(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
     return tensor if len(leading) == 1 else tensor.reshape(-1, *tensor.shape[-2:])
 
 
-def is_traced(tensor: Tensor) -> bool:
-    """Tell whether a call is traced or transformed, so that values must not be looked at.
-
-    Args:
-        tensor: One of its inputs.
-
-    Returns:
-        Whether it is.
-    """
-    return bool(
-        torch.compiler.is_compiling()
-        or type(tensor) not in (Tensor, nn.Parameter)
-        or tensor.is_meta
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or forward_ad._current_level >= 0
-        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-    )
-
-
 class _Additive(torch.autograd.Function):
     """The scores as one operation on projected queries (B, N, A), keys (B, M, A) and b."""
 
@@ -222,7 +202,7 @@ class _Additive(torch.autograd.Function):
         query, key, b, left, exponentials = ctx.saved_tensors
         with full_precision(grad.device.type):
             is_batched = torch._C._functorch.is_legacy_batchedtensor(grad)  # is_grads_batched=True
-            if torch.is_grad_enabled() or is_batched or is_traced(grad):  # perhaps a second derivative
+            if torch.is_grad_enabled() or is_batched or eager_obstacle(grad):  # perhaps a second derivative
                 return *_plain_gradients(grad, query, key, b), None, None
             return *_gradients(grad, query, key, b, left, exponentials, ctx.needs_input_grad[:3]), None, None
 

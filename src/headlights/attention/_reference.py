@@ -7,10 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headlights.attention._blocks import blocks_obstacle
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._observations import Observation
-from headlights.attention._score_base import PreparedKey, Score, autocast_dtype, full_precision
+from headlights.attention._score_base import (
+    PreparedKey,
+    Score,
+    autocast_dtype,
+    eager_obstacle,
+    full_precision,
+)
 from headlights.attention._scores import is_own
 
 
@@ -56,7 +61,7 @@ def attend_reference(
 
 
 def _may_overwrite(scores: Tensor, score: Score) -> bool:
-    return not scores.requires_grad and is_own(score) and blocks_obstacle(scores) is None
+    return not scores.requires_grad and is_own(score) and eager_obstacle(scores) is None
 
 
 def softmax(scores: Tensor, visible: Tensor | None, bias: Tensor | None, *, finite: bool) -> Tensor:

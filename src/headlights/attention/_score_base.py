@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,24 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
     if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
         return None
     return torch.get_autocast_dtype(device_type)
+
+
+def eager_obstacle(tensor: Tensor) -> str | None:
+    """Say why a call cannot look at values and bring a backward pass of its own: it is traced or transformed.
+
+    Args:
+        tensor: One of its inputs.
+
+    Returns:
+        The reason in a few words, or None if it can.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        return "runs in eager mode only"
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return "works neither inside torch.func nor in forward mode"
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.is_meta:
+        return f"needs tensors with values, not {'meta tensors' if tensor.is_meta else type(tensor).__name__}"
+    return None
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from headlights.attention._factorised import is_traced
 from headlights.attention._mask_rules import Mask
 from headlights.attention._mask_shapes import Grid
-from headlights.attention._score_base import PreparedKey, Score
+from headlights.attention._score_base import PreparedKey, Score, eager_obstacle
 
 BLOCK_PAIRS = 2**21
 """How many pairs of a query and a key a mask is evaluated for at once."""
@@ -26,7 +25,7 @@ def prepare_keys(score: Score, key: Tensor, mask: Mask | None, grid: Grid) -> Pr
     Returns:
         The prepared keys.
     """
-    if mask is None or not score.needs_visible or is_traced(key):
+    if mask is None or not score.needs_visible or eager_obstacle(key):
         return score.prepare_key(key)
     return score.prepare_key(key, visible=visible_keys(mask, grid, key.shape[:-2]))
 
