@@ -90,6 +90,7 @@ def test_a_model_is_changed_in_place_and_trains_on_the_same_parameters() -> None
     assert not torch.equal(next(model.parameters()), before)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # torch's own way, once in a process
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_evaluation_without_gradients_calls_ours(padded: bool) -> None:
     layer = nn.TransformerEncoderLayer(E, H, 7, batch_first=True)
