@@ -388,6 +388,7 @@ def test_masks_that_are_no_tensors_are_refused_as_torch_does() -> None:
         module(x, x, x, attn_mask=[[0.0]])
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch itself, once
 def test_forward_mode_goes_the_reference_way() -> None:
     x, t = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
 
