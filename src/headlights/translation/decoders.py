@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headlights.attention import Score
 from headlights.translation.decoding import Decoded
+from headlights.translation.dropout import Dropout, dropout
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
 from headlights.translation.forcing import own_words
@@ -124,7 +125,7 @@ class RecurrentDecoder(nn.Module):
         self.mix, self.query, self.layers = mix, query, layers
         self.final, self.input_feeding = final, input_feeding
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.bridge = nn.Linear(memory_dim, hidden_dim * layers)
         self.focus: Focus | None = None
         input_dim, output_dim = embed_dim, embed_dim + hidden_dim
@@ -277,7 +278,7 @@ class RecurrentDecoder(nn.Module):
         hidden, cell = [], []
         for layer in range(self.layers):
             if layer:
-                inputs = nn.functional.dropout(inputs, self.recurrent.dropout, self.training)
+                inputs = dropout(inputs, self.recurrent.dropout, self.training)
             parameters = self.recurrent.all_weights[layer]
             if state.cell is None:
                 inputs = torch.gru_cell(inputs, state.hidden[layer], *parameters)

@@ -7,6 +7,8 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from headlights.translation.dropout import Dropout
+
 Cell = Literal["gru", "lstm"]
 RECURRENT: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
@@ -121,7 +123,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         check_choice("cell", cell, RECURRENT)
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.recurrent = RECURRENT[cell](
             embed_dim,
             hidden_dim,

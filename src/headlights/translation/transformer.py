@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from headlights.attention import KeyValueCache, masks
 from headlights.translation.decoding import Decoded
+from headlights.translation.dropout import Dropout
 from headlights.translation.encoders import Memory, check_lengths
 from headlights.translation.forcing import own_words
 from headlights.translation.positions import make_positions
@@ -69,7 +70,7 @@ class _Side(nn.Module):
         with torch.no_grad():
             self.embedding.weight[pad_id] = 0.0
         self.positions = make_positions(shape.positions, embed_dim, shape.max_positions)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
         # After the last residual of "pre" comes no norm any more, so it gets one here.
         self.norm = nn.LayerNorm(embed_dim) if shape.norm == "pre" else nn.Identity()
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from headlights.attention import KeyValueCache, Mask, MultiHeadAttention, observations, scores
+from headlights.translation.dropout import Dropout
 from headlights.translation.encoders import check_choice
 from headlights.translation.positions import PositionKind
 
@@ -72,7 +73,7 @@ class Residual(nn.Module):
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(shape.embed_dim)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
         self.before = shape.norm == "pre"
 
     def enter(self, x: Tensor) -> Tensor:
