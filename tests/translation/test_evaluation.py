@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlights.translation.alignment import Links
+from headlights.translation.alignment import Head, Links
 from headlights.translation.corpus import Pair
 from headlights.translation.evaluation import Evaluation, bleu, evaluate
 from headlights.translation.translator import Translation, Translator
@@ -30,7 +30,9 @@ class Known:
         self.beams.append(beam)
         return [Translation(self.answers[line]) for line in lines]
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], *, align_head: Head | None
+    ) -> list[Translation]:
         self.aligned += targets
         return [
             Translation(target, alignment=links or (), weights=None if links is None else torch.zeros(1, 1))

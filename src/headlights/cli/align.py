@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headlights.cli.common import (
+    AlignHead,
     Device,
     Model,
     Pairs,
@@ -18,7 +19,8 @@ from headlights.cli.common import (
     check_device,
     check_output,
     note,
-    paths_of,
+    read_head,
+    read_pairs,
     set_threads,
     text_output,
 )
@@ -26,7 +28,6 @@ from headlights.cli.common import (
 if TYPE_CHECKING:
     from headlights.translation.alignment import Links
     from headlights.translation.corpus import Pair
-    from headlights.translation.translator import Translation, Translator
 
 CHUNK = 2000  # pairs that are sorted by length and aligned together
 
@@ -42,6 +43,10 @@ def command(
     symmetrise: Annotated[
         str, typer.Option(help="How to join them: intersection, union, or grow[-diag[-final[-and]]].")
     ] = "grow-diag-final-and",
+    align_head: AlignHead = None,
+    reverse_align_head: Annotated[
+        str | None, typer.Option(metavar="LAYER.HEAD", help="The same for --reverse.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
     gold: Annotated[
         Path | None, typer.Option(help="True links, 0-0 sure and 0p0 possible: print the error rate.")
@@ -55,46 +60,56 @@ def command(
     Writes a line for each pair, as 0-0 1-2, source word first. For example:
     headlights align run --source test.de --target test.en --reverse run-back -o test.links
     """
-    from headlights.translation.corpus import read
     from headlights.translation.symmetrisation import METHODS
-    from headlights.translation.translator import Translator
 
     set_threads(threads)
     check_output(output, "--output")
     if symmetrise not in METHODS:
         raise UsageError(f"--symmetrise {symmetrise}: expected one of {', '.join(METHODS)}")
-    paths = paths_of(source, target, pairs)
-    if not paths:
-        raise UsageError("align needs sentence pairs: give --source and --target, or --pairs")
-    forward = Translator.load(model, device=check_device(device))
-    backward = None if reverse is None else Translator.load(reverse, device=device)
-    links = _aligned(read(paths), forward, backward, symmetrise)
+    if reverse_align_head and reverse is None:
+        raise UsageError(f"--reverse-align-head {reverse_align_head}: needs --reverse beside it")
+    text = read_pairs(source, target, pairs, "align")
+    forward = _Aligner(model, check_device(device), align_head, "--align-head")
+    backward = None
+    if reverse is not None:
+        backward = _Aligner(reverse, device, reverse_align_head, "--reverse-align-head")
+    links = _aligned(text, forward, backward, symmetrise)
     lines = map(_line, links) if gold is None else _judged(links, gold, gold_first)
     with text_output(output) as file:
         file.writelines(lines)
 
 
+class _Aligner:
+    """A model, and the head of it that alignments are read from."""
+
+    def __init__(self, model: Path, device: str | None, head: str | None, option: str) -> None:
+        from headlights.translation.translator import Translator
+
+        self._translator = Translator.load(model, device=device)
+        if not any(self._translator.model.config.attention_shape):
+            raise UsageError("the model was trained without attention: it aligns nothing")
+        self._head = read_head(head, self._translator, option)
+
+    def align(self, sources: list[str], targets: list[str]) -> list["Links"]:
+        found = self._translator.align(sources, targets, align_head=self._head)
+        return [each.alignment for each in found]
+
+
 def _aligned(
-    pairs: Iterator["Pair"], forward: "Translator", backward: "Translator | None", method: str
+    pairs: Iterator["Pair"], forward: _Aligner, backward: _Aligner | None, method: str
 ) -> Iterator["Links"]:
     """The links of each pair, in order."""
     from headlights.translation.symmetrisation import symmetrise
 
     while chunk := list(islice(pairs, CHUNK)):
         sources, targets = [pair.source for pair in chunk], [pair.target for pair in chunk]
-        ahead = _links(forward.align(sources, targets))
+        ahead = forward.align(sources, targets)
         if backward is None:
             yield from ahead
             continue
-        for there, back in zip(ahead, _links(backward.align(targets, sources)), strict=True):
+        for there, back in zip(ahead, backward.align(targets, sources), strict=True):
             turned = [(source, target) for target, source in back]
             yield symmetrise(there, turned, method)  # type: ignore[arg-type]  # checked above
-
-
-def _links(found: list["Translation"]) -> list["Links"]:
-    if any(each.words and each.weights is None for each in found):
-        raise UsageError("the model was trained without attention: it aligns nothing")
-    return [each.alignment for each in found]
 
 
 def _judged(links: Iterator["Links"], gold: Path, first: int) -> Iterator[str]:

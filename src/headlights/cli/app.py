@@ -17,6 +17,7 @@ from headlights.cli import (
     evaluate,
     info,
     prepare,
+    score,
     senses,
     train,
     translate,
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, prepare, train, translate, evaluate, align, compare, view, senses, bench, info):
+for module in (demo, prepare, train, translate, evaluate, align, score, compare, view, senses, bench, info):
     app.command(name=module.__name__.rpartition(".")[2])(module.command)
 
 # Typer's base class for mistakes on the command line, which it does not export.

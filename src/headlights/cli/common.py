@@ -3,15 +3,22 @@
 import gzip
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from headlights._errors import InputError
+
+if TYPE_CHECKING:
+    from headlights.translation.alignment import Head
+    from headlights.translation.corpus import Pair
+    from headlights.translation.translator import Translator
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model folder, or the run folder of a training.")
@@ -21,6 +28,14 @@ Device = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads. Default: torch's choice.")]
 Beam = Annotated[int, typer.Option(min=1, help="Hypotheses kept per sentence; 1 is greedy.")]
+AlignHead = Annotated[
+    str | None,
+    typer.Option(
+        "--align-head",
+        metavar="LAYER.HEAD",
+        help="Read alignments from this head, both counted from 0. Default: mean, of all.",
+    ),
+]
 Source = Annotated[Path | None, typer.Option("--source", help="Source text, a sentence a line (.gz too).")]
 Target = Annotated[Path | None, typer.Option("--target", help="Target text, line by line its translation.")]
 Pairs = Annotated[
@@ -93,6 +108,62 @@ def paths_of(
             f"{prefix}{given} needs {prefix}{missing} beside it: line n of one translates line n of the other"
         )
     return tuple(str(path.absolute()) for path in (pairs, source, target) if path is not None)
+
+
+def read_pairs(source: Path | None, target: Path | None, pairs: Path | None, use: str) -> "Iterator[Pair]":
+    """The sentence pairs that a command works on, as they are read.
+
+    Args:
+        source: Source text.
+        target: Target text.
+        pairs: Both in one file.
+        use: What the command does.
+
+    Returns:
+        At least one pair; a side may be blank.
+
+    Raises:
+        UsageError: No file is given, one too many, or there is not a pair in them.
+    """
+    from headlights.translation.corpus import read
+
+    paths = paths_of(source, target, pairs)
+    if not paths:
+        raise UsageError(f"{use} needs sentence pairs: give --source and --target, or --pairs")
+    found = read(paths)
+    first = next(found, None)
+    if first is None:
+        raise UsageError(f"{' and '.join(paths)}: no sentence pairs to {use}")
+    return chain([first], found)
+
+
+def read_head(text: str | None, translator: "Translator", option: str) -> "Head | None":
+    """The attention head that an option names.
+
+    Args:
+        text: A layer and a head, as 2.0; "mean" or None: the mean of all.
+        translator: Whose head.
+        option: What the user calls it.
+
+    Returns:
+        Layer and head, from 0; None: the mean of all.
+
+    Raises:
+        UsageError: It names no head, or none that the model has.
+    """
+    from headlights.translation.alignment import check_head
+
+    if text is None or text == "mean":
+        return None
+    named = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", text)
+    if named is None:
+        raise UsageError(f"{option} {text}: expected LAYER.HEAD, both counted from 0, such as 0.1, or mean")
+    head = int(named[1]), int(named[2])
+    try:
+        check_head(head, *translator.model.config.attention_shape)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {str(error).partition(': ')[2]}") from None
+    return head
 
 
 def check_output(path: Path | None, option: str) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from headlights.cli.common import (
+    AlignHead,
     Beam,
     Device,
     Model,
@@ -16,6 +17,7 @@ from headlights.cli.common import (
     check_device,
     note,
     paths_of,
+    read_head,
     set_threads,
 )
 
@@ -27,6 +29,7 @@ def command(
     pairs: Pairs = None,
     beam: Beam = 5,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Judge without regard to case.")] = False,
+    align_head: AlignHead = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -51,5 +54,8 @@ def command(
             note(f"left out {filled.dropped} pairs with a blank side")
     else:
         test = list(grammar.splits().test)
+    if align_head and all(pair.links is None for pair in test):
+        raise UsageError(f"--align-head {align_head}: changes nothing: no pair has gold links")
     translator = Translator.load(model, device=check_device(device))
-    print_evaluation(evaluate(translator, test, beam=beam, lowercase=lowercase))
+    head = read_head(align_head, translator, "--align-head")
+    print_evaluation(evaluate(translator, test, beam=beam, lowercase=lowercase, align_head=head))

@@ -1,18 +1,26 @@
 """Where maps of attention come from: a file of weights, a translator, or a Hugging Face model."""
 
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headlights.cli.common import UsageError, check_text
+from headlights.cli.common import UsageError, check_text, note
 from headlights.cli.pretrained import is_pretrained
 from headlights.cli.watching import BEAM, Reading, watch_pretrained
 
 if TYPE_CHECKING:
+    from headlights.translation.translator import Translation
     from headlights.view import AttentionMap
 
 FORMATS = (".json", ".npz", ".safetensors")
 """How files of weights end."""
+
+LINES = (".jsonl", ".jsonl.gz")
+"""How files of many maps end, one a line."""
+
+MOST_LINES = 50
+"""More maps than this are not read at once."""
 
 
 def find_maps(model: Path, reading: Reading) -> "dict[str, AttentionMap]":
@@ -28,8 +36,12 @@ def find_maps(model: Path, reading: Reading) -> "dict[str, AttentionMap]":
     Raises:
         UsageError: Options do not go together or do not fit `model`; one line says which.
     """
-    if model.is_file() or (model.suffix in FORMATS and not model.exists()):
-        return {"self": _read_file(model, reading)}
+    many = model.name.endswith(LINES)
+    if not many:
+        for option in reading.given("sentence"):
+            raise UsageError(f"{option}: is for files that end in {' or '.join(LINES)}; {model} does not")
+    if model.is_file() or ((many or model.suffix in FORMATS) and not model.exists()):
+        return _read_lines(model, reading) if many else {"self": _read_file(model, reading)}
     if is_pretrained(model):
         _check_texts(reading, "view needs a text: headlights view MODEL 'Some text.'")
         return watch_pretrained(model, reading)
@@ -75,22 +87,69 @@ def _check_texts(reading: Reading, needed: str) -> None:
         raise UsageError("--target is blank: expected a translation of the sentence")
 
 
-def _read_file(path: Path, reading: Reading) -> "AttentionMap":
+def word_map(found: "Translation", sentence: str) -> "AttentionMap":
+    """A translation's attention between words, as it is drawn and written.
+
+    Args:
+        found: With attention.
+        sentence: What was translated.
+
+    Returns:
+        Its map, with links and a title.
+    """
     from headlights import view
 
+    return view.AttentionMap(
+        found.source_words,
+        found.words,
+        weights=found.weights,
+        title=f"{sentence} → {found.text}",
+        links=found.alignment,
+    )
+
+
+def _check_file(path: Path, reading: Reading) -> None:
     if not path.exists():
         raise UsageError(f"{path} does not exist; expected a file of weights or a model folder")
     for option in reading.given("text", "target", "beam", "top", "truncate"):
         raise UsageError(f"{path} is a file of weights: {option} needs a model folder instead")
+
+
+def _read_file(path: Path, reading: Reading) -> "AttentionMap":
+    from headlights import view
+
+    _check_file(path, reading)
     try:
         return view.load_attention(path)
     except ValueError as error:  # one line that names the file
         raise UsageError(str(error)) from None
 
 
+def _read_lines(path: Path, reading: Reading) -> "dict[str, AttentionMap]":
+    """The map of a line, or of all lines, by number; blank lines have none."""
+    from headlights import view
+
+    _check_file(path, reading)
+    first, most = (1, MOST_LINES + 1) if reading.sentence is None else (reading.sentence, 1)
+    try:
+        lines = list(islice(view.load_attention_lines(path, first=first), most))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not lines:
+        raise UsageError(f"{path} has no line {first}")
+    if len(lines) > MOST_LINES:
+        raise UsageError(f"{path} has more than {MOST_LINES} lines: choose one with --sentence, from 1")
+    maps = {str(first + n): line for n, line in enumerate(lines) if line.source or line.target}
+    if not maps:
+        blank = f"line {first} is" if len(lines) == 1 else "all lines are"
+        raise UsageError(f"{path}: {blank} blank: there is nothing to view")
+    if len(lines) > 1:
+        note(f"line {next(iter(maps))} of {len(lines)} is drawn here; choose another with --sentence")
+    return maps
+
+
 def _translate(model: Path, reading: Reading) -> "AttentionMap":
     """Attention between the words of a sentence and of its translation."""
-    from headlights import view
     from headlights.translation.translator import Translator
 
     sentence = reading.text
@@ -104,7 +163,4 @@ def _translate(model: Path, reading: Reading) -> "AttentionMap":
         (found,) = translator.align([sentence], [reading.target])
     if found.weights is None:
         raise UsageError(f"{model} was trained without attention: there is nothing to view")
-    title = f"{sentence} → {found.text}"
-    return view.AttentionMap(
-        found.source_words, found.words, weights=found.weights, title=title, links=found.alignment
-    )
+    return word_map(found, sentence)

@@ -8,19 +8,27 @@ from typing import Annotated
 
 import typer
 
+from headlights.cli.attention_output import (
+    BETWEEN,
+    attention_output,
+    check_attention_output,
+    fitting,
+    lines_at_once,
+)
 from headlights.cli.common import (
+    AlignHead,
     Beam,
     Device,
     Model,
     Threads,
+    UsageError,
     check_device,
     check_output,
+    read_head,
     set_threads,
     text_output,
 )
 from headlights.cli.progress import Tell, progress
-
-CHUNK = 2000  # lines that are sorted by length and translated together
 
 
 def command(
@@ -44,6 +52,20 @@ def command(
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Add a tab and the word alignment, as 0-0 1-2, source first.")
     ] = False,
+    align_head: AlignHead = None,
+    output_attention: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write where it looked: .jsonl (.gz too); of a single line .json, .npz or .safetensors."
+        ),
+    ] = None,
+    attention_between: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(BETWEEN),
+            help="What that is between: words, or tokens in all layers and heads. Default: words.",
+        ),
+    ] = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -56,18 +78,32 @@ def command(
 
     set_threads(threads)
     check_output(output, "--output")
+    check_attention_output(output_attention, attention_between, output)
+    between_tokens = attention_between == "tokens"
+    if align_head and not (alignment or replace_unknown or (output_attention and not between_tokens)):
+        raise UsageError(
+            f"--align-head {align_head}: changes nothing without --alignment, --replace-unknown or "
+            "--output-attention between words"
+        )
     translator = Translator.load(model, device=check_device(device))
+    head = read_head(align_head, translator, "--align-head")
+    if output_attention and not any(translator.model.config.attention_shape):
+        raise UsageError("--output-attention: the model was trained without attention: it has none to write")
 
     def answers(tell: Tell) -> Iterator[list[str]]:
         done = 0
-        for chunk in _chunks(input):
+        chunks = _chunks(input, lines_at_once(output_attention, attention_between))
+        for chunk in fitting(chunks, output_attention):
             found = translator.translate(
                 chunk,
                 beam=beam,
                 length_penalty=length_penalty,
                 coverage_penalty=coverage_penalty,
                 replace_unknown=replace_unknown,
+                attention=between_tokens,
+                align_head=head,
             )
+            keep(chunk, found)
             if alignment:
                 yield [f"{_one_cell(each.text)}\t{pharaoh(each.alignment)}" for each in found]
             else:
@@ -76,22 +112,23 @@ def command(
             tell("translating", done, None)
 
     bar = output is not None or not sys.stdout.isatty()
-    with progress("lines", bar=bar) as tell, text_output(output) as file:
+    attention = attention_output(output_attention, attention_between)
+    with progress("lines", bar=bar) as tell, text_output(output) as file, attention as keep:
         for chunk in answers(tell):
             file.writelines(f"{line}\n" for line in chunk)
             file.flush()
 
 
-def _chunks(input: Path | None) -> Iterator[list[str]]:
+def _chunks(input: Path | None, most: int) -> Iterator[list[str]]:
     """Lines that are sorted by length and translated together."""
     from headlights.cli.streaming import arriving
     from headlights.translation.corpus import read_lines
 
     if input is None:
-        yield from arriving(sys.stdin.buffer, CHUNK)
+        yield from arriving(sys.stdin.buffer, most)
         return
     lines = read_lines(input)
-    while chunk := list(islice(lines, CHUNK)):
+    while chunk := list(islice(lines, most)):
         yield chunk
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headlights.cli.attention_output import save_map
 from headlights.cli.common import (
     Device,
     Threads,
@@ -46,6 +47,12 @@ def command(
     ] = None,
     head: Annotated[
         int | None, typer.Option(min=1, help="Draw this head, from 1. Default: the mean of all.")
+    ] = None,
+    sentence: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of a .jsonl file, take this line, from 1. Default: all; the first is drawn."
+        ),
     ] = None,
     part: Annotated[
         str | None,
@@ -100,9 +107,10 @@ def command(
         truncate=truncate,
         beam=beam,
         device=check_device(device),
+        sentence=sentence,
     )
     maps = find_maps(model, reading)
-    if part is not None and len(maps) == 1:
+    if part is not None and (len(maps) == 1 or part not in maps):
         raise UsageError(f"--part {part}: {model} is no encoder–decoder model of Hugging Face's")
     attention = maps[part or next(iter(maps))]
     shown = pick_heads(attention, layer, head)
@@ -115,7 +123,7 @@ def command(
     for kind, path in figures.items():
         _write_figure(shown, path, kind)
     if save is not None:
-        _save(save, attention)
+        save_map(save, attention, "--save")
         print(f"weights: {save}")
 
 
@@ -174,14 +182,3 @@ def _write_figure(shown: "AttentionMap", path: Path, kind: str) -> None:
     with replace_file(path) as file:
         figure.savefig(file.buffer, format=kind)
     print(f"figure: {path}")
-
-
-def _save(path: Path, attention: "AttentionMap") -> None:
-    from headlights import view
-
-    try:
-        view.save_attention(path, attention)
-    except OSError as error:  # names a file beside it, or none
-        raise UsageError(f"--save {path}: cannot be written: {error.strerror}") from None
-    except ValueError as error:  # a word that the format cannot hold
-        raise UsageError(f"--save {path}: {error}") from None

@@ -39,6 +39,7 @@ class Reading(NamedTuple):
         truncate: Whether to cut what is too long for the model.
         beam: Hypotheses kept per step while generating; None: 5.
         device: Where to compute; None: a GPU if there is one.
+        sentence: Which line of a file of many maps, from 1; None: all.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Reading(NamedTuple):
     truncate: bool
     beam: int | None
     device: str | None
+    sentence: int | None = None
 
     def given(self, *names: str) -> list[str]:
         """Which of these were given, as the user calls them.

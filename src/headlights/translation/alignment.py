@@ -6,6 +6,27 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Links = tuple[tuple[int, int], ...]
+Head = tuple[int, int]
+"""A layer and a head of it, both counted from 0."""
+
+
+def check_head(head: Head, layers: int, heads: int) -> None:
+    """Refuse a head that a model does not have.
+
+    Args:
+        head: Which, as (layer, head).
+        layers: Layers that attend to the source.
+        heads: Heads of each; 0 for a model without attention.
+
+    Raises:
+        ValueError: There is no such head; the message says how many there are.
+    """
+    if not layers * heads:
+        raise ValueError(f"align_head {head}: the model was trained without attention; leave it out")
+    if not (0 <= head[0] < layers and 0 <= head[1] < heads):
+        raise ValueError(
+            f"align_head {head}: the model has {layers} layers of {heads} heads, both counted from 0"
+        )
 
 
 def word_weights(

@@ -84,6 +84,11 @@ class RecurrentConfig(_Architecture):
             )
         return self
 
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """Layers of attention to the source, and heads of each; (0, 0) without."""
+        return (0, 0) if self.score == "none" else (1, 1)
+
     def make_score(self) -> scores.Score | None:
         """Make the score that this configuration names, with fresh parameters.
 
@@ -187,6 +192,11 @@ class TransformerConfig(_Architecture):
             )
         self.shape()
         return self
+
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """Layers of attention to the source, and heads of each."""
+        return self.layers, self.heads
 
     def shape(self) -> TransformerShape:
         """What the layers need to know.

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import sacrebleu
 
-from headlights.translation.alignment import AlignmentCounts, count_links
+from headlights.translation.alignment import AlignmentCounts, Head, count_links
 from headlights.translation.corpus import Pair
 from headlights.translation.translator import Translation, Translator
 from headlights.translation.words import words
@@ -76,6 +76,7 @@ def evaluate(
     *,
     beam: int = 5,
     lowercase: bool = False,
+    align_head: Head | None = None,
     buckets: Sequence[int] = BUCKETS,
 ) -> Evaluation:
     """Translate the sources of `pairs` and judge the result.
@@ -85,13 +86,15 @@ def evaluate(
         pairs: Sources with references, and gold links where there are any.
         beam: Width of the search.
         lowercase: Judge BLEU and chrF without regard to case.
+        align_head: (layer, head), from 0: whose attention the alignment error rate goes by. Default: the mean
+            of all.
         buckets: Longest source sentence of each bucket, in words, ascending.
 
     Returns:
         Scores over all sentences and by length.
 
     Raises:
-        ValueError: `pairs` is empty, or `buckets` do not ascend.
+        ValueError: `pairs` is empty, `buckets` do not ascend, or the model has no such head.
     """
     if not pairs:
         raise ValueError("pairs must hold at least one sentence pair to evaluate on, got none")
@@ -99,7 +102,10 @@ def evaluate(
         raise ValueError(f"buckets must ascend, or sentences would count twice, got {tuple(buckets)}")
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     gold = [pair.links is not None for pair in pairs]
-    forced = translator.align([p.source for p in pairs], [p.target for p in pairs]) if any(gold) else None
+    forced = None
+    if any(gold):
+        sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        forced = translator.align(*sides, align_head=align_head)
     counts = [
         count_links(forced[i].alignment, pair.links or (), pair.possible)
         if forced and forced[i].weights is not None and gold[i]

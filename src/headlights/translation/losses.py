@@ -1,5 +1,6 @@
 """Cross-entropy straight from states: logits exist for one chunk of tokens at a time, and are made once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,6 +40,29 @@ def smoothed_cross_entropy(
     apply: Any = _CrossEntropy.apply  # torch leaves it without types
     smoothed, cross_entropy = apply(states, weight, bias, targets, smoothing, chunk)
     return smoothed, cross_entropy
+
+
+@torch.no_grad()
+def log_probabilities(
+    states: Tensor, targets: Tensor, project: Callable[[Tensor], Tensor], *, chunk: int = 256
+) -> Tensor:
+    """How probable each right word is; without gradient.
+
+    Args:
+        states: What `project` turns into logits, float, shape (tokens, E).
+        targets: Right words, int64, shape (tokens,).
+        project: States (n, E) to logits (n, V), as the decoder's.
+        chunk: Tokens whose logits exist at once.
+
+    Returns:
+        Natural logarithms, of single precision at least, shape (tokens,).
+    """
+    found = states.new_empty(len(targets), dtype=torch.promote_types(states.dtype, torch.float32))
+    for start in range(0, len(targets), chunk):
+        part, target = states[start : start + chunk], targets[start : start + chunk, None]
+        logits = project(part).to(found.dtype)  # (chunk, V)
+        found[start : start + chunk] = logits.log_softmax(1).gather(1, target).squeeze(1)
+    return found
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -7,10 +7,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headlights.translation.alignment import Links, copy_unknown, strongest_links, word_weights
-from headlights.translation.batches import Batch, TokenBatches, source_batches
+from headlights.translation.alignment import (
+    Head,
+    Links,
+    check_head,
+    copy_unknown,
+    strongest_links,
+    word_weights,
+)
+from headlights.translation.batches import source_batches
 from headlights.translation.corpus import is_blank
 from headlights.translation.folders import ModelFolder
+from headlights.translation.scoring import GivenPairs, TargetScore, force_batch, score_batch
 from headlights.translation.search import Hypothesis, SearchOptions, search
 from headlights.translation.tokenizer import Encoded
 from headlights.translation.words import join_words
@@ -29,7 +37,8 @@ class Translation:
         alignment: 0-based (source word, target word): for each target word the source word it looked at most;
             empty without attention.
         weights: Attention between the words, summed over a source word's tokens and averaged over a target
-            word's, layers and heads; shape (target words, source words); None without attention.
+            word's, layers and heads, or of the one head that was asked for; shape (target words, source
+            words); None without attention.
         score: Summed natural log-probability, end mark included (but where the limit cut the sentence).
         normalised_score: What ranked it: the score divided by length to the power of the length penalty.
         attention: Shape (L, H, N, M) over `tokens` and `source_tokens`; None unless asked for.
@@ -91,6 +100,7 @@ class Translator:
         n_best: int = 1,
         replace_unknown: bool = False,
         attention: bool = False,
+        align_head: Head | None = None,
         batch_tokens: int = 4096,
     ) -> list[Translation]:
         """Translate lines of text.
@@ -105,6 +115,8 @@ class Translator:
             replace_unknown: Write the source word that was looked at most in the place of an unknown word;
                 only vocabularies of kind "word" have any, and `tokens` still says where.
             attention: Keep the attention between tokens as well.
+            align_head: (layer, head), from 0: whose attention `weights`, `alignment` and `replace_unknown` go
+                by. Default: the mean of all.
             batch_tokens: Source tokens translated at once, padding and beam not counted.
 
         Returns:
@@ -112,9 +124,11 @@ class Translator:
 
         Raises:
             TypeError: `lines` is a single text.
-            ValueError: `beam`, `n_best` or a penalty is out of range, or the model has no attention for it.
+            ValueError: `beam`, `n_best` or a penalty is out of range, or the model has no attention for it or
+                no such head.
         """
         _check_texts("lines", lines)
+        self._check_head(align_head)
         options = SearchOptions(
             beam=beam,
             length_penalty=length_penalty,
@@ -142,7 +156,13 @@ class Translator:
             for place, hypotheses in zip(batch.indices.tolist(), found, strict=True):
                 index = filled[place]
                 best, *rest = [
-                    self._translation(encoded[index], h, attention=attention, replace_unknown=replace_unknown)
+                    self._translation(
+                        encoded[index],
+                        h,
+                        attention=attention,
+                        replace_unknown=replace_unknown,
+                        align_head=align_head,
+                    )
                     for h in hypotheses
                 ]
                 results[index] = replace(best, alternatives=tuple(rest))
@@ -154,6 +174,7 @@ class Translator:
         targets: Sequence[str],
         *,
         attention: bool = False,
+        align_head: Head | None = None,
         batch_tokens: int = 4096,
     ) -> list[Translation]:
         """Force given translations and see where the model looks while writing them.
@@ -162,6 +183,8 @@ class Translator:
             sources: Source sentences.
             targets: A translation of each.
             attention: Keep the attention between tokens as well.
+            align_head: (layer, head), from 0: whose attention `weights` and `alignment` go by. Default: the
+                mean of all.
             batch_tokens: Tokens computed at once, padding counted.
 
         Returns:
@@ -169,64 +192,80 @@ class Translator:
 
         Raises:
             TypeError: `sources` or `targets` is a single text.
+            ValueError: There are not as many targets as sources, or the model has no such head.
+        """
+        self._check_head(align_head)
+        results = [Translation(target) for target in targets]
+        pairs = self._given("align", sources, targets)
+        for batch in pairs.batches(batch_tokens, self.target_tokenizer):
+            forced = force_batch(self.model, batch.to(self.device))
+            for row, hypothesis in zip(batch.indices.tolist(), forced, strict=True):
+                place = pairs.places[row]
+                results[place] = self._finish(
+                    pairs.sources[row],
+                    pairs.targets[row],
+                    hypothesis,
+                    text=targets[place],
+                    attention=attention,
+                    align_head=align_head,
+                )
+        return results
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
+    ) -> list[TargetScore]:
+        """Tell how probable given translations are, as `align` does, without looking at attention.
+
+        Args:
+            sources: Source sentences.
+            targets: A translation of each.
+            batch_tokens: Tokens computed at once, padding counted.
+
+        Returns:
+            One score per pair, in order; of no tokens where either side is blank.
+
+        Raises:
+            TypeError: `sources` or `targets` is a single text.
             ValueError: There are not as many targets as sources.
         """
+        results = [TargetScore(0.0, 0) for _ in targets]
+        pairs = self._given("score", sources, targets)
+        for batch in pairs.batches(batch_tokens, self.target_tokenizer):
+            scores = score_batch(self.model, batch.to(self.device))
+            lengths = batch.target_lengths.tolist()
+            for row, score, length in zip(batch.indices.tolist(), scores, lengths, strict=True):
+                results[pairs.places[row]] = TargetScore(score, length)
+        return results
+
+    def _given(self, use: str, sources: Sequence[str], targets: Sequence[str]) -> GivenPairs:
+        """Given pairs as tokens, checked."""
         _check_texts("sources", sources)
         _check_texts("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
-                f"align needs one target per source, got {len(sources)} sources, {len(targets)} targets"
+                f"{use} needs one target per source, got {len(sources)} sources, {len(targets)} targets"
             )
-        results = [Translation(target) for target in targets]
-        filled = [
-            i for i, pair in enumerate(zip(sources, targets, strict=True)) if not any(map(is_blank, pair))
-        ]
-        if not filled:
-            return results
-        source = self.source_tokenizer.encode_batch([sources[i] for i in filled])
-        target = self.target_tokenizer.encode_batch([targets[i] for i in filled])
-        batches = TokenBatches(
-            [sentence.ids for sentence in source],
-            [sentence.ids for sentence in target],
-            max_tokens=batch_tokens,
-            pad_id=self.target_tokenizer.pad_id,
-            bos_id=self.target_tokenizer.bos_id,
-            eos_id=self.target_tokenizer.eos_id,
-        )
-        for batch in batches.ordered():
-            for place, hypothesis in zip(batch.indices.tolist(), self._forced(batch), strict=True):
-                text = targets[filled[place]]
-                results[filled[place]] = self._finish(
-                    source[place], target[place], hypothesis, text=text, attention=attention
-                )
-        return results
+        return GivenPairs.encode(sources, targets, self.source_tokenizer, self.target_tokenizer)
 
-    @torch.no_grad()
-    def _forced(self, batch: Batch) -> list[Hypothesis]:
-        """The given targets as if a search had found them."""
-        batch = batch.to(self.device)
-        decoded = self.model(batch, need_weights=True)
-        log_probabilities = self.model.decoder.project(decoded.states).float().log_softmax(-1)
-        chosen = log_probabilities.gather(-1, batch.target_out.unsqueeze(-1)).squeeze(-1)  # (B, T)
-        found = []
-        sizes = zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
-        for row, (source_length, length) in enumerate(sizes):
-            score = float(chosen[row, :length].sum())
-            weights = None
-            if decoded.weights is not None:
-                weights = decoded.weights[row, :length, :, :, :source_length]  # (T, L, H, M)
-                weights = weights.permute(1, 2, 0, 3)  # (L, H, T, M)
-            ids = tuple(batch.target_out[row, : length - 1].tolist())
-            found.append(Hypothesis(ids, score, score / length, weights))
-        return found
+    def _check_head(self, head: Head | None) -> None:
+        if head is not None:
+            check_head(head, *self.model.config.attention_shape)
 
     def _translation(
-        self, source: Encoded, hypothesis: Hypothesis, *, attention: bool, replace_unknown: bool
+        self,
+        source: Encoded,
+        hypothesis: Hypothesis,
+        *,
+        attention: bool,
+        replace_unknown: bool,
+        align_head: Head | None,
     ) -> Translation:
         """What a search has found, as text."""
         target = self.target_tokenizer.decode_words(hypothesis.ids)
         text = self.target_tokenizer.decode(hypothesis.ids)
-        found = self._finish(source, target, hypothesis, text=text, attention=attention)
+        found = self._finish(
+            source, target, hypothesis, text=text, attention=attention, align_head=align_head
+        )
         if not replace_unknown or found.weights is None:
             return found
         unknown = [
@@ -238,16 +277,22 @@ class Translator:
         return replace(found, words=words, text=join_words(words)) if unknown else found
 
     def _finish(
-        self, source: Encoded, target: Encoded, hypothesis: Hypothesis, *, text: str, attention: bool
+        self,
+        source: Encoded,
+        target: Encoded,
+        hypothesis: Hypothesis,
+        *,
+        text: str,
+        attention: bool,
+        align_head: Head | None,
     ) -> Translation:
         """Words and their alignment from attention between tokens."""
         end = () if hypothesis.cut else (END,)
         weights, between_words = hypothesis.weights, None
         if weights is not None:
             weights = weights.float().cpu()
-            mean = weights.mean((0, 1))  # (N, M)
             between_words = word_weights(
-                mean,
+                weights.mean((0, 1)) if align_head is None else weights[align_head],  # (N, M)
                 [*target.word_of_piece, *(None for _ in end)],
                 [*source.word_of_piece, None],
                 counts=(len(target.words), len(source.words)),

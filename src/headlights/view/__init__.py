@@ -8,7 +8,7 @@ page, and showing or saving it is the caller's choice. Rows are target words (qu
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headlights.view._files import load_attention, save_attention
+from headlights.view._files import attention_line, load_attention, load_attention_lines, save_attention
 from headlights.view._maps import AttentionMap
 from headlights.view._page import Page, html, page
 from headlights.view._picture import svg
@@ -37,12 +37,14 @@ __all__ = [
     "Page",
     "alignment",
     "alignment_text",
+    "attention_line",
     "curves",
     "entropy",
     "heads",
     "html",
     "lines",
     "load_attention",
+    "load_attention_lines",
     "matrix",
     "page",
     "save_attention",

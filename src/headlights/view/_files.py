@@ -1,12 +1,13 @@
 """The interchange file: a map with its words as JSON, NPZ or safetensors (docs/attention-file.md)."""
 
+import gzip
 import io
 import json
 import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,58 @@ def load_attention(path: str | os.PathLike[str]) -> AttentionMap:
     place = Path(path)
     _, read = _format(place)
     try:
-        fields = read(place)
-        _check_header(fields)
-        return AttentionMap(
-            fields["source"],
-            fields["target"],
-            **{name: fields[name] for name in (*_ARRAYS, "title", "links") if fields.get(name) is not None},
-        )
+        return _to_attention(read(place))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{place}: {_first_line(error)}") from error
+
+
+def attention_line(attention: AttentionMap) -> str:
+    """Writes an attention map as one line of a file of many.
+
+    Args:
+        attention: What to write.
+
+    Returns:
+        One JSON object in ASCII, without a line's end.
+    """
+    arrays = {name: array.tolist() for name, array in _arrays(attention).items()}
+    return json.dumps(_header(attention) | arrays)
+
+
+def load_attention_lines(path: str | os.PathLike[str], *, first: int = 1) -> Iterator[AttentionMap]:
+    """Reads a file of many attention maps, one JSON object a line, one at a time.
+
+    Args:
+        path: The file, UTF-8, by custom named `.jsonl`; compressed if its name ends in `.gz`.
+        first: Number of the line to begin with, from 1; those before it are not looked at.
+
+    Yields:
+        The maps, each as `load_attention` reads it from JSON.
+
+    Raises:
+        ValueError: A line is not such an object, or the compression is broken; one line that names the file
+            and the number of the line.
+        OSError: The file cannot be read.
+    """
+    place, number = Path(path), 0
+    try:
+        with gzip.open(place, "rb") if place.suffix.lower() == ".gz" else place.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if number >= first:
+                    yield _to_attention(_parse(line))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{place}: the gzip data is broken or cut off after line {number}") from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place}:{number}: {_first_line(error)}") from error
+
+
+def _to_attention(fields: dict[str, Any]) -> AttentionMap:
+    _check_header(fields)
+    return AttentionMap(
+        fields["source"],
+        fields["target"],
+        **{name: fields[name] for name in (*_ARRAYS, "title", "links") if fields.get(name) is not None},
+    )
 
 
 def _format(path: Path) -> tuple[Callable[[AttentionMap], bytes], Callable[[Path], dict[str, Any]]]:
@@ -125,13 +169,16 @@ def _arrays(attention: AttentionMap) -> dict[str, Any]:
 
 
 def _to_json(attention: AttentionMap) -> bytes:
-    fields = _header(attention) | {name: array.tolist() for name, array in _arrays(attention).items()}
-    return (json.dumps(fields) + "\n").encode("ascii")
+    return (attention_line(attention) + "\n").encode("ascii")
 
 
 def _from_json(path: Path) -> dict[str, Any]:
+    return _parse(path.read_bytes())
+
+
+def _parse(content: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(path.read_text("utf-8"))
+        fields = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected JSON in UTF-8, got {_first_line(error)}") from error
     if not isinstance(fields, dict):

@@ -1,0 +1,87 @@
+"""`headlights score`: how probable a model finds translations that are there already."""
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headlights.cli.common import (
+    Device,
+    Model,
+    Pairs,
+    Source,
+    Target,
+    Threads,
+    check_device,
+    check_output,
+    note,
+    read_pairs,
+    set_threads,
+    text_output,
+)
+from headlights.cli.progress import progress
+
+if TYPE_CHECKING:
+    from headlights.translation.corpus import Pair
+
+CHUNK = 2000  # pairs that are sorted by length and scored together
+
+
+def command(
+    model: Model,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: standard output (.gz too).")
+    ] = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Score translations that are given.
+
+    Writes a line for each pair: the natural log-probability of the target, a tab, and its tokens, end mark
+    included; of a pair with a blank side the tab alone. At the end the perplexity is said. For example:
+    headlights score run --source test.de --target test.en -o test.scores
+    """
+    from headlights.translation.translator import Translator
+
+    set_threads(threads)
+    check_output(output, "--output")
+    text = read_pairs(source, target, pairs, "score")
+    translator = Translator.load(model, device=check_device(device))
+    scored = tokens = blank = 0
+    total = 0.0
+    bar = output is not None or not sys.stdout.isatty()
+    with progress("pairs", bar=bar) as tell, text_output(output) as file:
+        for chunk in _chunks(text):
+            found = translator.score([pair.source for pair in chunk], [pair.target for pair in chunk])
+            file.writelines(f"{s.log_probability:.6f}\t{s.tokens}\n" if s.tokens else "\t\n" for s in found)
+            file.flush()
+            total += sum(each.log_probability for each in found)
+            tokens += sum(each.tokens for each in found)
+            blank += sum(not each.tokens for each in found)
+            scored += len(found)
+            tell("scoring", scored, None)
+    if blank:
+        note(f"left out {blank} pairs with a blank side")
+    if tokens:
+        note(
+            f"{scored - blank:,} pairs, {tokens:,} target tokens: perplexity {_perplexity(total, tokens):.2f}"
+        )
+
+
+def _chunks(pairs: "Iterator[Pair]") -> "Iterator[list[Pair]]":
+    while chunk := list(islice(pairs, CHUNK)):
+        yield chunk
+
+
+def _perplexity(total: float, tokens: int) -> float:
+    import torch
+
+    return float(
+        torch.tensor(-total / tokens, dtype=torch.float64).exp()
+    )  # math.exp raises where this is inf
