@@ -37,6 +37,7 @@ def test_help_and_version_are_printed(headlights: Command) -> None:
         "translate",
         "evaluate",
         "align",
+        "score",
         "view",
         "senses",
         "bench",

@@ -94,6 +94,66 @@ def test_broken_file_and_sentence_beside_a_file_are_refused(headlights: Command,
         )
 
 
+def write_lines(path: Path, count: int, blank: tuple[int, ...] = ()) -> Path:
+    """A file of maps of the words w1 …, from line 1; some lines are blank."""
+    maps = [
+        view.AttentionMap([], [], weights=np.zeros((0, 0)))
+        if number in blank
+        else view.AttentionMap([f"w{number}"], [f"v{number}"], weights=[[1.0]])
+        for number in range(1, count + 1)
+    ]
+    path.write_text("".join(f"{view.attention_line(each)}\n" for each in maps))
+    return path
+
+
+def test_a_line_of_many_is_chosen(headlights: Command, tmp_path: Path) -> None:
+    path, page = write_lines(tmp_path / "a.jsonl", 4, blank=(1, 3)), tmp_path / "a.html"
+    result = headlights("view", path, "--sentence", "4", "--html", page, "--save", tmp_path / "a.json")
+    assert (result.status, result.errors) == (0, "")
+    assert "w4" in result.output
+    assert "w4" in page.read_text()
+    assert "w2" not in result.output + page.read_text()
+    assert view.load_attention(tmp_path / "a.json").source == ("w4",)
+    result = headlights("view", path, "--html", page)  # of all lines, a page has all
+    assert result.errors == "line 2 of 4 is drawn here; choose another with --sentence\n"
+    assert "w2" in result.output
+    assert "w4" not in result.output
+    assert all(word in page.read_text() for word in ("w2", "w4"))
+    one = write_lines(tmp_path / "one.jsonl", 1)
+    assert headlights("view", one).errors == ""
+
+
+def test_lines_that_are_not_there_or_blank_are_refused(headlights: Command, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", 51, blank=(2,))
+    assert headlights("view", path, "--sentence", "51").status == 0
+    assert headlights("view", path, "--sentence", "52").error == f"{path} has no line 52"
+    assert headlights("view", path, "--sentence", "2").error == (
+        f"{path}: line 2 is blank: there is nothing to view"
+    )
+    assert headlights("view", path).error == (
+        f"{path} has more than 50 lines: choose one with --sentence, from 1"
+    )
+    assert headlights("view", write_lines(path, 50)).status == 0
+    assert headlights("view", write_lines(path, 2, blank=(1, 2))).error == (
+        f"{path}: all lines are blank: there is nothing to view"
+    )
+    assert headlights("view", write_lines(path, 0)).error == f"{path} has no line 1"
+    path.write_text("{}\n")
+    assert headlights("view", path).error.startswith(f"{path}:1: expected format ")
+    assert headlights("view", path, "red").error == (
+        f"{path} is a file of weights: TEXT needs a model folder instead"
+    )
+    assert headlights("view", tmp_path / "none.jsonl").error == (
+        f"{tmp_path}/none.jsonl does not exist; expected a file of weights or a model folder"
+    )
+    for other in (tmp_path / "a.json", tmp_path):
+        assert headlights("view", other, "red", "--sentence", "1").error == (
+            f"--sentence: is for files that end in .jsonl or .jsonl.gz; {other} does not"
+        )
+    write_lines(path, 2)
+    assert headlights("view", path, "--part", "cross").error.startswith(f"--part cross: {path} is no ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [

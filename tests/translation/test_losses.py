@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headlights.translation.losses import smoothed_cross_entropy
+from headlights.translation.losses import log_probabilities, smoothed_cross_entropy
 from tests.attention.oracle import close
 
 TOKENS, WIDTH, WORDS = 7, 3, 5
@@ -97,3 +97,37 @@ def test_half_precision_sums_in_single() -> None:
         found, _ = smoothed_cross_entropy(*single, targets, smoothing=0.1)
     assert found.dtype == torch.float32
     assert float(found) == pytest.approx(float(torchs(states, weight, bias, targets, 0.1).detach()), rel=0.02)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_log_probabilities_are_those_of_a_loop(chunk: int) -> None:
+    states, weight, bias, targets = drawn()
+    assert bias is not None
+    sizes: list[int] = []
+
+    def project(part: Tensor) -> Tensor:
+        sizes.append(len(part))
+        return F.linear(part, weight, bias)
+
+    found = log_probabilities(states, targets, project, chunk=chunk)
+    expected = []
+    for state, target in zip(states.tolist(), targets.tolist(), strict=True):
+        logits = [
+            sum(w * x for w, x in zip(row, state, strict=True)) + b
+            for row, b in zip(weight.tolist(), bias.tolist(), strict=True)
+        ]
+        expected.append(logits[target] - math.log(sum(map(math.exp, logits))))
+    assert close(found, torch.tensor(expected, dtype=torch.float64))
+    assert not found.requires_grad
+    assert sizes == {1: [1] * 7, 3: [3, 3, 1], 100: [7]}[chunk]
+
+
+def test_log_probabilities_of_half_precision_are_single() -> None:
+    # Two words with logits 0 and 3: log(1 / (1 + e^3)) = -3.0485874, of which bfloat16 holds -3.046875.
+    states = torch.tensor([[1.0]], dtype=torch.bfloat16)
+    weight = torch.tensor([[0.0], [3.0]], dtype=torch.bfloat16)
+    found = log_probabilities(states, torch.tensor([0]), lambda part: part @ weight.T)
+    assert found.dtype == torch.float32
+    assert float(found) == pytest.approx(-3.0485874, abs=1e-6)
+    nothing = log_probabilities(states[:0], torch.tensor([], dtype=torch.int64), lambda part: part @ weight.T)
+    assert nothing.shape == (0,)

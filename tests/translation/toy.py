@@ -6,7 +6,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from headlights.translation.architectures import ModelConfig, TransformerConfig
+from headlights.translation.folders import ModelFolder
+from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, check_recipe
+from headlights.translation.tokenizer import Tokenizer
 
 _WORDS = {"red": "rosso", "old": "vecchio", "cat": "gatto", "dog": "cane", "runs": "corre", "eats": "mangia"}
 
@@ -44,6 +50,29 @@ def toy_content(folder: Path, **training: Any) -> dict[str, Any]:
 def toy_recipe(folder: Path, **training: Any) -> Recipe:
     """A recipe over pairs that it writes into `folder`."""
     return check_recipe(toy_content(folder, **training), "toy")
+
+
+def many_heads(*, unknown: float = 0.0) -> ModelFolder:
+    """An untrained Transformer, 2 layers of 3 heads that look elsewhere, with so much more logit for unk."""
+    folder = untrained(TransformerConfig(layers=2, heads=3, embed_dim=6, feedforward_dim=7))
+    unk_id = folder.target_tokenizer.unk_id
+    assert unk_id is not None
+    with torch.no_grad():
+        for name, parameter in folder.model.named_parameters():
+            if name.endswith("source_attention.in_proj_weight"):
+                parameter.mul_(5.0)  # as they come, heads look everywhere alike
+        folder.model.decoder.output.bias[unk_id] += unknown
+    return folder
+
+
+def untrained(config: ModelConfig) -> ModelFolder:
+    """A model over the toy words."""
+    source, target = (
+        Tokenizer.train([" ".join(side)], kind="word", vocab_size=40)
+        for side in zip(*_WORDS.items(), strict=True)
+    )
+    torch.manual_seed(5)
+    return ModelFolder(TranslationModel(config, source.vocab_size, target.vocab_size), source, target, {})
 
 
 def fingerprint(run: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The interchange file: what is written is read again, and what is broken is refused in one line."""
 
+import gzip
 import io
 import json
 import sys
@@ -14,7 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from headlights.view import AttentionMap, load_attention, save_attention
+from headlights.view import (
+    AttentionMap,
+    attention_line,
+    load_attention,
+    load_attention_lines,
+    save_attention,
+)
 
 FORMATS = [".json", ".npz", ".safetensors"]
 GOOD: dict[str, Any] = {
@@ -71,6 +78,55 @@ def test_round_trip(tmp_path: Path, suffix: str, wanted: AttentionMap) -> None:
         return
     assert_same(found, wanted, types=suffix != ".json")
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_a_map_a_line(tmp_path: Path, suffix: str) -> None:
+    wanted = [
+        AttentionMap(["a", "b\u2028\r\n"], ["c"], weights=[[0.1, 0.9]], title="t", links=[(1, 0)]),
+        AttentionMap([], [], weights=np.zeros((0, 0))),
+        AttentionMap(["a"], ["b"], values=[[[[0.5]]]], indices=[[[[-1]]]]),
+    ]
+    path = tmp_path / f"maps{suffix}"
+    text = "".join(f"{attention_line(each)}\n" for each in wanted).encode("ascii")
+    path.write_bytes(gzip.compress(text) if suffix.endswith(".gz") else text)
+    for first in (1, 2, 3, 4):
+        found = list(load_attention_lines(path, first=first))
+        assert len(found) == 4 - first
+        for one, other in zip(found, wanted[first - 1 :], strict=True):
+            assert_same(one, other, types=False)
+    (tmp_path / "one.json").write_bytes(text.splitlines()[0])  # a line is a file of one map
+    assert_same(load_attention(tmp_path / "one.json"), wanted[0], types=False)
+
+
+def test_lines_are_read_one_at_a_time_and_broken_ones_named(tmp_path: Path) -> None:
+    path = tmp_path / "maps.jsonl"
+    good = attention_line(AttentionMap(["a"], ["b"], weights=[[1]]))
+    path.write_text(f"{good}\n[1]\n{good}\n\n{json.dumps(GOOD | {'version': 2})}\n")
+    maps = load_attention_lines(path)
+    assert next(maps).source == ("a",)
+    with pytest.raises(ValueError, match=r"maps\.jsonl:2: expected a JSON object, got list"):
+        next(maps)
+    maps = load_attention_lines(path, first=3)
+    assert next(maps).target == ("b",)
+    with pytest.raises(ValueError, match=r"maps\.jsonl:4: expected JSON in UTF-8, got Expecting value"):
+        next(maps)
+    with pytest.raises(ValueError, match=r"maps\.jsonl:5: expected version 1, got 2"):
+        next(load_attention_lines(path, first=5))
+    with pytest.raises(FileNotFoundError):
+        next(load_attention_lines(tmp_path / "none.jsonl"))
+
+
+def test_broken_compression_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "maps.jsonl.gz"
+    line = attention_line(AttentionMap(["a"], ["b"], weights=[[1]]))
+    whole = gzip.compress(f"{line}\n{line}".encode())
+    path.write_bytes(whole[:-9])
+    with pytest.raises(ValueError, match=r"maps\.jsonl\.gz: the gzip data is broken or cut off after line"):
+        list(load_attention_lines(path))
+    path.write_text(line)
+    with pytest.raises(ValueError, match=r"the gzip data is broken or cut off after line 0"):
+        list(load_attention_lines(path))
 
 
 def test_torch_tensors_are_taken(tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ def command(
         device=check_device(device),
         sentence=sentence,
     )
+    _check_part(part, model, there=not model.is_file())
     maps = find_maps(model, reading)
-    if part is not None and (len(maps) == 1 or part not in maps):
-        raise UsageError(f"--part {part}: {model} is no encoder–decoder model of Hugging Face's")
+    _check_part(part, model, there=len(maps) > 1)
     attention = maps[part or next(iter(maps))]
     shown = pick_heads(attention, layer, head)
     check_drawable(shown, svg, "--svg")
@@ -133,6 +133,11 @@ def _check_outputs(paths: dict[str, Path | None]) -> None:
         check_output(path, f"--{option}")
         if path is not None and (other := taken.setdefault(path.resolve(), option)) != option:
             raise UsageError(f"--{option} {path}: --{other} writes this file too; give each its own name")
+
+
+def _check_part(part: str | None, model: Path, *, there: bool) -> None:
+    if part is not None and not there:
+        raise UsageError(f"--part {part}: {model} is no encoder–decoder model of Hugging Face's")
 
 
 def _print(shown: "AttentionMap", color: bool | None) -> None:
