@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headlights import view
+from headlights.cli.attention_output import AttentionOutput
 from headlights.translation.alignment import pharaoh
 from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.translator import Translation, Translator
@@ -44,7 +45,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def lines_together(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr("headlights.cli.translate.lines_at_once", lambda *_: count)
+    monkeypatch.setattr(AttentionOutput, "lines_at_once", count)
 
 
 def test_each_line_has_its_map(headlights: Command, model: Path, text: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_scores_are_sums_of_the_decoders_log_probabilities(batch_tokens: int) ->
     for source, target, score in zip(ENGLISH, ITALIAN, found, strict=True):
         with torch.no_grad():
             expected, attention = forced(translator, source, target)
-        assert score.log_probability == pytest.approx(expected, abs=1e-4)
+        assert score.log_probability == pytest.approx(expected, rel=1e-6, abs=1e-5)
         assert score.tokens == len(attention)  # a row of attention for each token and for the end mark
 
 

@@ -36,7 +36,7 @@ def find_maps(model: Path, reading: Reading) -> "dict[str, AttentionMap]":
     Raises:
         UsageError: Options do not go together or do not fit `model`; one line says which.
     """
-    many = model.name.endswith(LINES)
+    many = model.name.endswith(LINES) and not model.is_dir()
     if not many:
         for option in reading.given("sentence"):
             raise UsageError(f"{option}: is for files that end in {' or '.join(LINES)}; {model} does not")

@@ -8,13 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headlights.cli.attention_output import (
-    BETWEEN,
-    attention_output,
-    check_attention_output,
-    fitting,
-    lines_at_once,
-)
+from headlights.cli.attention_output import BETWEEN, AttentionOutput
 from headlights.cli.common import (
     AlignHead,
     Beam,
@@ -78,29 +72,27 @@ def command(
 
     set_threads(threads)
     check_output(output, "--output")
-    check_attention_output(output_attention, attention_between, output)
-    between_tokens = attention_between == "tokens"
-    if align_head and not (alignment or replace_unknown or (output_attention and not between_tokens)):
+    attention = AttentionOutput(output_attention, attention_between)
+    attention.check(output)
+    if align_head and not (alignment or replace_unknown or attention.needs_words):
         raise UsageError(
             f"--align-head {align_head}: changes nothing without --alignment, --replace-unknown or "
             "--output-attention between words"
         )
     translator = Translator.load(model, device=check_device(device))
     head = read_head(align_head, translator, "--align-head")
-    if output_attention and not any(translator.model.config.attention_shape):
-        raise UsageError("--output-attention: the model was trained without attention: it has none to write")
+    attention.check_model(translator)
 
     def answers(tell: Tell) -> Iterator[list[str]]:
         done = 0
-        chunks = _chunks(input, lines_at_once(output_attention, attention_between))
-        for chunk in fitting(chunks, output_attention):
+        for chunk in attention.fitting(_chunks(input, attention.lines_at_once)):
             found = translator.translate(
                 chunk,
                 beam=beam,
                 length_penalty=length_penalty,
                 coverage_penalty=coverage_penalty,
                 replace_unknown=replace_unknown,
-                attention=between_tokens,
+                attention=attention.needs_tokens,
                 align_head=head,
             )
             keep(chunk, found)
@@ -112,8 +104,7 @@ def command(
             tell("translating", done, None)
 
     bar = output is not None or not sys.stdout.isatty()
-    attention = attention_output(output_attention, attention_between)
-    with progress("lines", bar=bar) as tell, text_output(output) as file, attention as keep:
+    with progress("lines", bar=bar) as tell, text_output(output) as file, attention.opened() as keep:
         for chunk in answers(tell):
             file.writelines(f"{line}\n" for line in chunk)
             file.flush()
