@@ -86,7 +86,7 @@ class _Aligner:
         from headlights.translation.translator import Translator
 
         self._translator = Translator.load(model, device=device)
-        if not any(self._translator.model.config.attention_shape):
+        if not any(self._translator.attention_shape):
             raise UsageError("the model was trained without attention: it aligns nothing")
         self._head = read_head(head, self._translator, option)
 

@@ -82,7 +82,7 @@ class AttentionOutput(NamedTuple):
         Raises:
             UsageError: It has none.
         """
-        if self.path is not None and not any(translator.model.config.attention_shape):
+        if self.path is not None and not any(translator.attention_shape):
             raise UsageError(f"{_OPTION}: the model was trained without attention: it has none to write")
 
     def fitting(self, chunks: Iterator[list[str]]) -> Iterator[list[str]]:

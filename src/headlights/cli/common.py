@@ -160,7 +160,7 @@ def read_head(text: str | None, translator: "Translator", option: str) -> "Head 
         raise UsageError(f"{option} {text}: expected LAYER.HEAD, both counted from 0, such as 0.1, or mean")
     head = int(named[1]), int(named[2])
     try:
-        check_head(head, *translator.model.config.attention_shape)
+        check_head(head, *translator.attention_shape)
     except ValueError as error:
         raise UsageError(f"{option} {text}: {str(error).partition(': ')[2]}") from None
     return head

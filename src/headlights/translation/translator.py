@@ -90,6 +90,11 @@ class Translator:
         """
         return cls(ModelFolder.load(Path(folder)), device=device)
 
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """Layers of the model's attention to the source, and heads of each; (0, 0) without attention."""
+        return self.model.config.attention_shape
+
     def translate(
         self,
         lines: Sequence[str],
@@ -249,7 +254,7 @@ class Translator:
 
     def _check_head(self, head: Head | None) -> None:
         if head is not None:
-            check_head(head, *self.model.config.attention_shape)
+            check_head(head, *self.attention_shape)
 
     def _translation(
         self,
