@@ -110,8 +110,8 @@ def train_ours(places: Places, options: argparse.Namespace) -> None:
         wanted = options.until_bleu
         if wanted is None and places.of(model, "train-peer.json").exists():
             wanted = _read(places.of(model, "train-peer.json")).get("bleu")
-        kept = _snapshots(places, model)
-        if wanted is not None and any((each["bleu"] or 0.0) >= wanted - WITHIN for each in kept):
+        tested = [each["bleu"] for each in _snapshots(places, model) if each["bleu"] is not None]
+        if wanted is not None and max(tested, default=-WITHIN) >= wanted - WITHIN:
             folder = places.work / model
             print(f"{OURS} {model}: trained already; to do it again, delete run and kept in {folder}")
             continue

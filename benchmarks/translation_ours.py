@@ -83,7 +83,8 @@ def speed(job: dict[str, Any], turns: Turns) -> None:
     gate, update = Gate(turns, job["warm_up"], job["updates"]), Updater.update
 
     def watched(updater: Updater, batches: Sequence[Batch], number: int, done: float) -> Updated:
-        gate(sum(int(batch.target_lengths.sum()) for batch in batches), updater.model)
+        tokens = sum(int(batch.target_lengths.sum()) for batch in batches)
+        gate(tokens, sum(len(batch.indices) for batch in batches), updater.model)
         return update(updater, batches, number, done)
 
     Updater.update = watched  # type: ignore[assignment, method-assign]

@@ -48,12 +48,12 @@ def learn(job: dict[str, Any], turns: Turns) -> None:
     turns.tell(pieces=pieces.get_piece_size())
 
 
-def _run_training(config: dict[str, Any], before: Callable[[int, Any], None]) -> None:
-    """JoeyNMT's own training; `before` is called before each update with its target tokens and the model."""
+def _run_training(config: dict[str, Any], before: Callable[[int, int, Any], None]) -> None:
+    """JoeyNMT's own training; before each update `before` gets its target tokens, its pairs and the model."""
     step = training.TrainManager._train_step
 
     def watched(manager: Any, batch: Any) -> Any:
-        before(int(batch.ntokens), manager.model)
+        before(int(batch.ntokens), int(batch.nseqs), manager.model)
         return step(manager, batch)
 
     training.TrainManager._train_step = watched
@@ -66,7 +66,7 @@ def train(job: dict[str, Any], turns: Turns) -> None:
     clock = {"started": 0.0, "told": 0.0}
     done = {"updates": 0, "tokens": 0}
 
-    def before(tokens: int, _model: Any) -> None:
+    def before(tokens: int, _pairs: int, _model: Any) -> None:
         now = time.perf_counter()
         if not done["updates"]:
             clock.update(started=now, told=now)

@@ -70,9 +70,12 @@ def speed_rows(model: str, found: Found) -> list[Row]:
         model: "rnn" or "transformer".
         found: For each contestant its "rounds" and "peak_mib"; `PEER` is one of them.
     """
-    title, goal = TITLES[model], TRAINING_GOALS[model]
-    work = f"training, {title}, target tokens/s"
-    return _rows(work, found, goal, of="tokens") + _memory(f"training, {title}, peak memory", found)
+    work = f"training, {TITLES[model]}"
+    return [
+        *_rows(f"{work}, target tokens/s", found, TRAINING_GOALS[model], of="tokens"),
+        *_rows(f"{work}, sentence pairs/s", found, None, of="pairs"),
+        *_memory(f"{work}, peak memory", found),
+    ]
 
 
 def decode_rows(model: str, found: Found) -> list[Row]:
@@ -82,20 +85,23 @@ def decode_rows(model: str, found: Found) -> list[Row]:
         model: "rnn" or "transformer".
         found: For each contestant its "rounds" and "peak_mib"; `PEER` is one of them.
     """
-    title, goal = TITLES[model], DECODING_GOALS[model]
     count = found[PEER]["rounds"][0]["sentences"]
-    work = f"{count:,} test lines, beam 5, {title}, sentences/s"
-    rows = _rows(work, found, goal, of="sentences", digits=1)
-    return rows + _memory(f"{count:,} test lines, {title}, peak memory", found)
+    work = f"{count:,} test lines, beam 5, {TITLES[model]}"
+    return [
+        *_rows(f"{work}, sentences/s", found, DECODING_GOALS[model], of="sentences", digits=1),
+        *_memory(f"{work}, peak memory", found),
+    ]
 
 
-def _rows(work: str, found: Found, goal: float, *, of: str, digits: int = 0) -> list[Row]:
+def _rows(work: str, found: Found, goal: float | None, *, of: str, digits: int = 0) -> list[Row]:
     theirs = rates(found[PEER]["rounds"], of)
     rows: list[Row] = []
     for name in _ours(found):
         own = rates(found[name]["rounds"], of)
         ratio = statistics.median(own) / statistics.median(theirs)
-        verdict = (f"≥ {goal:g}×", "yes" if ratio >= goal else "no") if name == OURS else ("", "")
+        verdict = ("", "")
+        if name == OURS and goal is not None:
+            verdict = (f"≥ {goal:g}×", "yes" if ratio >= goal else "no")
         shown = (spread(own, digits), spread(theirs, digits), f"{ratio:.2f}×")
         rows.append((_named(work, name), *shown, *verdict))
     return rows

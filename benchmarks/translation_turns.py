@@ -66,20 +66,24 @@ class Gate:
 
     def __init__(self, turns: Turns, warm_up: int, updates: int) -> None:
         self._turns, self._warm_up, self._updates = turns, warm_up, updates
-        self._count = self._tokens = 0
+        self._count = self._tokens = self._pairs = 0
         self._watch = Stopwatch()
 
-    def __call__(self, tokens: int, model: Any) -> None:
-        """Let an update through that has so many target tokens, now or when it is its turn."""
+    def __call__(self, tokens: int, pairs: int, model: Any) -> None:
+        """Let an update through, of so many target tokens and sentence pairs, when it is its turn."""
         done = self._count - self._warm_up
         if done >= 0 and done % self._updates == 0:
             if done:
-                self._turns.tell(**self._watch.read(), tokens=self._tokens, peak_mib=peak_mib())
+                done_in_turn = {"tokens": self._tokens, "pairs": self._pairs}
+                self._turns.tell(**self._watch.read(), **done_in_turn, peak_mib=peak_mib())
             else:
                 self._turns.tell(parameters=sum(each.numel() for each in model.parameters()))
             self._turns.wait()
-            self._tokens, self._watch = 0, Stopwatch()
-        self._count, self._tokens = self._count + 1, self._tokens + tokens
+            self._tokens = self._pairs = 0
+            self._watch = Stopwatch()
+        self._count += 1
+        self._tokens += tokens
+        self._pairs += pairs
 
 
 class Worker:
