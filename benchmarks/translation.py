@@ -79,6 +79,7 @@ def train_peer(places: Places, options: argparse.Namespace) -> None:
                 _write(path, {**_follow(worker), "threads": options.threads})
         found = _read(path)
         if "bleu" not in found:
+            print(f"{PEER} {model}: translating the test set", flush=True)
             job = _peer_job(places, model, "decode", "joeynmt", lines=len(_lines(places, 0)))
             with places.peer(job, threads=options.threads, log=f"{model}-test-peer") as worker:
                 worker.hear()
@@ -110,8 +111,8 @@ def train_ours(places: Places, options: argparse.Namespace) -> None:
         wanted = options.until_bleu
         if wanted is None and places.of(model, "train-peer.json").exists():
             wanted = _read(places.of(model, "train-peer.json")).get("bleu")
-        tested = [each["bleu"] for each in _snapshots(places, model) if each["bleu"] is not None]
-        if wanted is not None and max(tested, default=-WITHIN) >= wanted - WITHIN:
+        scores = [each["bleu"] for each in _snapshots(places, model) if each["bleu"] is not None]
+        if wanted is not None and any(score >= wanted - WITHIN for score in scores):
             folder = places.work / model
             print(f"{OURS} {model}: trained already; to do it again, delete run and kept in {folder}")
             continue
@@ -135,9 +136,8 @@ def train_ours(places: Places, options: argparse.Namespace) -> None:
                     f"{found['validation_bleu']:.2f}, test BLEU {tested}",
                     flush=True,
                 )
-        _write(
-            places.of(model, "train-ours.json"), {"peak_mib": found["peak_mib"], "threads": options.threads}
-        )
+        peak = {"peak_mib": found["peak_mib"], "threads": options.threads}
+        _write(places.of(model, "train-ours.json"), peak)
 
 
 def speed(places: Places, options: argparse.Namespace) -> None:
@@ -229,9 +229,7 @@ def report(places: Places, options: argparse.Namespace) -> None:
     """Everything that was measured, as JSON and as Markdown."""
     results: dict[str, Any] = {}
     for model in MODELS:
-        steps = {
-            step: places.of(model, f"{step}.json") for step in ("speed", "decode", "train-peer", "train-ours")
-        }
+        steps = {step: places.of(model, f"{step}.json") for step in MEASURED}
         if found := {step: _read(path) for step, path in steps.items() if path.exists()}:
             results[model] = found
     if not any({"speed", "decode"} & found.keys() for found in results.values()):
