@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 _BUSY = (0, 1, 2, 5, 6, 7)  # columns of /proc/stat: user, nice, system, interrupts, and what the host took
+PATIENCE = 30.0
+"""Seconds that a worker may take to end when there is nothing more for it to do."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
@@ -123,10 +125,14 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
+        self._process.stdin.close()
         if kind is not None:
             self._process.terminate()
-        self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def hear(self) -> dict[str, Any]:
         """Wait for what the worker says next."""
