@@ -261,9 +261,10 @@ def _about(results: Mapping[str, Any]) -> str:
     asked = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     others = max(turn["others"] for each in raced for turn in each["rounds"])
+    count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
     turns = "/".join(map(str, sorted({len(each["rounds"]) for each in raced})))
     return (
-        f"{known['machine']}, {'/'.join(map(str, threads))} threads; headlights {versions['headlights']} "
+        f"{known['machine']}, {count}; headlights {versions['headlights']} "
         f"(commit `{commit or 'unknown'}`) and {PEER} {PEER_VERSION}, both with torch {versions['torch']}, "
         f"Python {versions['Python']}. Medians of {turns} turns, lowest and highest in brackets; other "
         f"programs kept at most {others:.2f} cores busy meanwhile."
