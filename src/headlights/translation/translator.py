@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from headlights.translation.alignment import Links, copy_unknown, strongest_links, word_weights
-from headlights.translation.batches import Batch, TokenBatches, source_batches
+from headlights.translation.batches import Batch, SourceBatch, TokenBatches, source_batches
 from headlights.translation.corpus import is_blank
+from headlights.translation.ensemble import Ensemble, check_alike
 from headlights.translation.folders import ModelFolder
+from headlights.translation.sampling import SamplingOptions, sample, with_given
 from headlights.translation.search import Hypothesis, SearchOptions, search
 from headlights.translation.tokenizer import Encoded
 from headlights.translation.words import join_words
@@ -52,25 +54,47 @@ class Translation:
 
 
 class Translator:
-    """A trained model, ready to translate.
+    """A trained model, or several that decode together, ready to translate.
+
+    An ensemble gives each token the mean of its models' probabilities. Its attention is the mean over each
+    model's layers and heads, and then over the models that have attention, so that it has one layer and head.
 
     Args:
         folder: Model and tokenizers.
+        others: Further models with the same tokenizers.
         device: Where to compute; default: where a GPU is present, there, else the CPU.
+
+    Attributes:
+        device: Where it computes.
+        model: The model; of several, the first.
+        source_tokenizer: For source text.
+        target_tokenizer: For target text.
+        training: How the (first) model was trained.
+
+    Raises:
+        InputError: The models have not the same tokenizers.
     """
 
-    def __init__(self, folder: ModelFolder, *, device: str | torch.device | None = None) -> None:
+    def __init__(
+        self, folder: ModelFolder, *others: ModelFolder, device: str | torch.device | None = None
+    ) -> None:
+        check_alike([folder, *others], [f"model {n}" for n in range(1, len(others) + 2)])
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model = folder.model.to(self.device).eval()
+        models = [each.model.to(self.device).eval() for each in (folder, *others)]
+        self.model = models[0]
+        self._used = Ensemble(models) if others else self.model
         self.source_tokenizer, self.target_tokenizer = folder.source_tokenizer, folder.target_tokenizer
         self.training = folder.training
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | torch.device | None = None) -> "Translator":
-        """Load a model folder, or the best model of a run folder.
+    def load(
+        cls, folder: str | Path | Sequence[str | Path], *, device: str | torch.device | None = None
+    ) -> "Translator":
+        """Load a model folder, or the best model of a run folder; or several, which then decode together.
 
         Args:
-            folder: A folder made by training.
+            folder: A folder made by training; or a list of such folders, whose models have the same
+                tokenizers.
             device: Where to compute; default: where a GPU is present, there, else the CPU.
 
         Returns:
@@ -78,17 +102,28 @@ class Translator:
 
         Raises:
             FolderError: The folder is missing, incomplete or broken; the message says what to do.
+            InputError: The models have not the same tokenizers.
+            ValueError: The list is empty.
         """
-        return cls(ModelFolder.load(Path(folder)), device=device)
+        paths = [folder] if isinstance(folder, str | Path) else list(folder)
+        if not paths:
+            raise ValueError("folder must be a folder or a list of one or more, got an empty list")
+        folders = [ModelFolder.load(Path(path)) for path in paths]
+        check_alike(folders, [str(path) for path in paths])
+        return cls(*folders, device=device)
 
     def translate(
         self,
         lines: Sequence[str],
         *,
-        beam: int = 5,
-        length_penalty: float = 1.0,
-        coverage_penalty: float = 0.0,
-        n_best: int = 1,
+        options: SearchOptions | SamplingOptions | None = None,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        coverage_penalty: float | None = None,
+        max_ratio: float | None = None,
+        max_extra: int | None = None,
+        n_best: int | None = None,
+        prefixes: Sequence[str] | None = None,
         replace_unknown: bool = False,
         attention: bool = False,
         batch_tokens: int = 4096,
@@ -97,11 +132,20 @@ class Translator:
 
         Args:
             lines: One sentence each; a blank one stays empty and never meets the model.
+            options: How to translate: `SearchOptions` for greedy or beam search, `SamplingOptions` to draw at
+                random. Default: beam search with a beam of 5. The arguments that follow take the place of
+                single values of it.
             beam: Hypotheses kept per sentence; 1 is greedy search.
             length_penalty: Power of the length that divides a score.
             coverage_penalty: Weight of the penalty on source tokens that were not looked at, as in
                 `SearchOptions`; needs attention.
+            max_ratio: Longest translation, in target tokens per source token.
+            max_extra: Tokens allowed beyond that.
             n_best: Translations per line; those after the first are its `alternatives`.
+            prefixes: What each translation begins with, one text per line, blank for none. A text is taken as
+                whole words, and white space around it does not count; the model goes on behind it, with a new
+                word or with more of the last. The score counts it. Lower-cased if the model's text is; words
+                that the model does not know stay as they are.
             replace_unknown: Write the source word that was looked at most in the place of an unknown word;
                 only vocabularies of kind "word" have any, and `tokens` still says where.
             attention: Keep the attention between tokens as well.
@@ -111,42 +155,70 @@ class Translator:
             One translation per line, in order.
 
         Raises:
-            TypeError: `lines` is a single text.
-            ValueError: `beam`, `n_best` or a penalty is out of range, or the model has no attention for it.
+            TypeError: `lines` or `prefixes` is a single text.
+            ValueError: A value is out of range or does not go with `options`, the model has no attention for
+                it, or there are not as many prefixes as lines.
         """
+        given = {
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "coverage_penalty": coverage_penalty,
+            "max_ratio": max_ratio,
+            "max_extra": max_extra,
+            "n_best": n_best,
+            "need_weights": True,
+        }
+        chosen = with_given(options, given)
         _check_texts("lines", lines)
-        options = SearchOptions(
-            beam=beam,
-            length_penalty=length_penalty,
-            coverage_penalty=coverage_penalty,
-            n_best=n_best,
-            need_weights=True,
-        )
+        begun = self._prefixes(prefixes, len(lines))
         results = [Translation("") for _ in lines]
         encoded = self.source_tokenizer.encode_batch(lines)
         filled = [index for index, line in enumerate(lines) if not is_blank(line)]
         ids = [encoded[index].ids for index in filled]
-        source, target = self.source_tokenizer, self.target_tokenizer
+        source = self.source_tokenizer
         for batch in source_batches(ids, max_tokens=batch_tokens, pad_id=source.pad_id, eos_id=source.eos_id):
-            on_device = batch.to(self.device)
-            with torch.no_grad():
-                memory = self.model.encoder(on_device.source, on_device.source_lengths)
-            found = search(
-                self.model.decoder,
-                memory,
-                options,
-                bos_id=target.bos_id,
-                eos_id=target.eos_id,
-                forbidden=(target.pad_id, target.bos_id),
-            )
-            for place, hypotheses in zip(batch.indices.tolist(), found, strict=True):
-                index = filled[place]
+            places = [filled[place] for place in batch.indices.tolist()]
+            found = self._found(batch, chosen, places, [begun[index].ids for index in places])
+            for index, hypotheses in zip(places, found, strict=True):
                 best, *rest = [
-                    self._translation(encoded[index], h, attention=attention, replace_unknown=replace_unknown)
+                    self._translation(
+                        encoded[index],
+                        h,
+                        prefix=begun[index],
+                        attention=attention,
+                        replace_unknown=replace_unknown,
+                    )
                     for h in hypotheses
                 ]
                 results[index] = replace(best, alternatives=tuple(rest))
         return results
+
+    def _prefixes(self, prefixes: Sequence[str] | None, count: int) -> list[Encoded]:
+        """Whole words that the translations begin with; none for a blank prefix."""
+        if prefixes is None:
+            return [Encoded((), (), ())] * count
+        _check_texts("prefixes", prefixes)
+        if len(prefixes) != count:
+            raise ValueError(f"translate needs one prefix per line, got {len(prefixes)} for {count} lines")
+        # White space behind it would be followed by that before the next word.
+        return self.target_tokenizer.encode_batch("" if is_blank(text) else text.strip() for text in prefixes)
+
+    @torch.no_grad()
+    def _found(
+        self,
+        batch: SourceBatch,
+        options: SearchOptions | SamplingOptions,
+        lines: Sequence[int],
+        prefixes: Sequence[Sequence[int]],
+    ) -> list[list[Hypothesis]]:
+        """Encode the sentences of a batch, whose numbers are `lines`, and search or draw."""
+        batch, target = batch.to(self.device), self.target_tokenizer
+        memory = self._used.encoder(batch.source, batch.source_lengths)
+        decoder, special = self._used.decoder, (target.pad_id, target.bos_id)
+        ends = {"bos_id": target.bos_id, "eos_id": target.eos_id}
+        if isinstance(options, SamplingOptions):
+            return sample(decoder, memory, options, **ends, forbidden=special, prefixes=prefixes, lines=lines)
+        return search(decoder, memory, options, **ends, forbidden=special, prefixes=prefixes)
 
     def align(
         self,
@@ -205,8 +277,8 @@ class Translator:
     def _forced(self, batch: Batch) -> list[Hypothesis]:
         """The given targets as if a search had found them."""
         batch = batch.to(self.device)
-        decoded = self.model(batch, need_weights=True)
-        log_probabilities = self.model.decoder.project(decoded.states).float().log_softmax(-1)
+        decoded = self._used(batch, need_weights=True)
+        log_probabilities = self._used.decoder.project(decoded.states).float().log_softmax(-1)
         chosen = log_probabilities.gather(-1, batch.target_out.unsqueeze(-1)).squeeze(-1)  # (B, T)
         found = []
         sizes = zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
@@ -221,21 +293,32 @@ class Translator:
         return found
 
     def _translation(
-        self, source: Encoded, hypothesis: Hypothesis, *, attention: bool, replace_unknown: bool
+        self,
+        source: Encoded,
+        hypothesis: Hypothesis,
+        *,
+        prefix: Encoded,
+        attention: bool,
+        replace_unknown: bool,
     ) -> Translation:
         """What a search has found, as text."""
         target = self.target_tokenizer.decode_words(hypothesis.ids)
         text = self.target_tokenizer.decode(hypothesis.ids)
         found = self._finish(source, target, hypothesis, text=text, attention=attention)
-        if not replace_unknown or found.weights is None:
-            return found
         unknown = [
             word
             for token, word in zip(target.ids, target.word_of_piece, strict=True)
             if word is not None and token == self.target_tokenizer.unk_id
         ]
-        words = copy_unknown(found.words, unknown, found.source_words, found.weights)
-        return replace(found, words=words, text=join_words(words)) if unknown else found
+        given = [word.text for word in prefix.words] if unknown else []  # a token each: of kind "word"
+        words = tuple(
+            given[place] if place in unknown and place < len(given) else word
+            for place, word in enumerate(found.words)
+        )
+        if replace_unknown and found.weights is not None:
+            free = [place for place in unknown if place >= len(given)]
+            words = copy_unknown(words, free, found.source_words, found.weights)
+        return found if words == found.words else replace(found, words=words, text=join_words(words))
 
     def _finish(
         self, source: Encoded, target: Encoded, hypothesis: Hypothesis, *, text: str, attention: bool
