@@ -15,10 +15,12 @@ import pytest
 from headlights.cli.decoding import n_best_lines
 from headlights.cli.streaming import arriving
 from headlights.translation.alignment import pharaoh
+from headlights.translation.folders import ModelFolder
 from headlights.translation.sampling import SamplingOptions
 from headlights.translation.translator import Translation, Translator
 from tests.cli.conftest import Command
 from tests.cli.test_app import BUFFERED, program
+from tests.translation.test_translator import build
 
 CPU = ("--device", "cpu")
 ODD = (
@@ -366,3 +368,14 @@ def test_options_that_do_not_go_together_are_one_line(
     headlights: Command, tmp_path: Path, options: tuple[str, ...], expected: str
 ) -> None:
     assert headlights("translate", tmp_path / "no-model", *options, *CPU).error == expected
+
+
+def test_coverage_without_attention_is_one_line(headlights: Command, tmp_path: Path) -> None:
+    built = build("word", score="none")
+    folder = ModelFolder(built.model, built.source_tokenizer, built.target_tokenizer, {})
+    folder.save(tmp_path / "model")
+    (tmp_path / "text").write_text("The cat sits.\n")
+    command = ("translate", tmp_path / "model", tmp_path / "text", *CPU)
+    assert headlights(*command, "--coverage-penalty", "0.2").error == (
+        "coverage_penalty needs a decoder with attention; this one has none: set it to 0"
+    )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headlights import scores
+from headlights._errors import InputError
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
 from headlights.translation.search import Hypothesis, SearchOptions, search
@@ -217,7 +218,7 @@ def test_coverage_needs_attention() -> None:
     decoder = RecurrentDecoder(13, 5, 7, 11).eval()
     memory = Memory(torch.randn(1, 5, 11), torch.tensor([5]), torch.randn(1, 11))
     with pytest.raises(
-        ValueError, match="coverage_penalty needs a decoder with attention; this one has none"
+        InputError, match="coverage_penalty needs a decoder with attention; this one has none"
     ):
         search(decoder, memory, SearchOptions(coverage_penalty=0.2), bos_id=1, eos_id=2)
 
@@ -399,7 +400,7 @@ def test_a_broken_model_is_reported_and_does_not_run_for_ever() -> None:
     def table(sentence: int, written: tuple[int, ...]) -> list[float]:
         return [math.nan] * 4 if sentence == 1 and len(written) == 2 else [0.0, -50.0, 1.0, 0.0]
 
-    with pytest.raises(ValueError, match="the decoder's logits for sentence 1 are NaN: the model is broken"):
+    with pytest.raises(InputError, match="the decoder's logits for sentence 1 are NaN: the model is broken"):
         run(table, sources(3, 3), beam=2)
 
 

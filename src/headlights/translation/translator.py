@@ -33,11 +33,13 @@ class Translation:
         weights: Attention between the words, summed over a source word's tokens and averaged over a target
             word's, layers and heads; shape (target words, source words); None without attention.
         score: Summed natural log-probability, end mark included (but where the limit cut the sentence).
-        normalised_score: What ranked it: the score divided by length to the power of the length penalty.
+        normalised_score: What ranked it: the score divided by length to the power of the length penalty. Of a
+            sample or a given text: the score divided by the length.
         attention: Shape (L, H, N, M) over `tokens` and `source_tokens`; None unless asked for.
         tokens: Target tokens as text, the end mark last unless the length limit cut the sentence.
         source_tokens: Source tokens as text, the end mark last.
-        alternatives: Further translations, best first, if more than one was asked for.
+        alternatives: Further translations, if more than one was asked for: best first, samples as they were
+            drawn.
     """
 
     text: str
