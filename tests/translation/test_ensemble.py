@@ -73,6 +73,12 @@ def test_a_beam_that_holds_everything_is_exhaustive_search_over_the_mean(
     assert same(found[0], expected[:5])
 
 
+def test_the_mean_is_of_probabilities_and_not_of_their_logarithms() -> None:
+    # (1/2 + 1/4) / 2 = 3/8 and (1/2 + 3/4) / 2 = 5/8; logits that are off by a constant mean the same.
+    members = [torch.tensor([0.5, 0.5]).log() + 7.0, torch.tensor([0.25, 0.75]).log()]
+    assert mean_logits(members).exp().tolist() == pytest.approx([0.375, 0.625], abs=1e-6)
+
+
 @given(seed=seeds, beam=st.integers(1, 4), lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4))
 @settings(max_examples=15, deadline=None)
 def test_a_batch_equals_its_sentences_one_by_one(seed: int, beam: int, lengths: list[int]) -> None:
