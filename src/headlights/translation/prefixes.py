@@ -5,6 +5,9 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from headlights.translation.corpus import is_blank
+from headlights.translation.tokenizer import Encoded, Tokenizer
+
 
 class Prefixes:
     """The tokens that each translation of a batch begins with.
@@ -76,6 +79,30 @@ class Prefixes:
         only = torch.full_like(log_probabilities, -torch.inf)
         only = only.scatter(1, place, log_probabilities.gather(1, place))
         return torch.where(wanted < 0, log_probabilities, only)
+
+
+def encode_prefixes(texts: Sequence[str] | None, count: int, tokenizer: Tokenizer) -> list[Encoded]:
+    """Turn the texts that translations must begin with into tokens.
+
+    The tokenizer's pieces never cross words, and a prefix is taken as whole words. White space around it is
+    left out: behind it a token of its own would come to stand before that of the next word.
+
+    Args:
+        texts: One per line, blank for none; None: no line has any.
+        count: How many lines there are.
+        tokenizer: Of the target side.
+
+    Returns:
+        The tokens of each prefix, and its words; empty for none.
+
+    Raises:
+        ValueError: There are not as many prefixes as lines.
+    """
+    if texts is None:
+        return [Encoded((), (), ())] * count
+    if len(texts) != count:
+        raise ValueError(f"translate needs one prefix per line, got {len(texts)} for {count} lines")
+    return tokenizer.encode_batch("" if is_blank(text) else text.strip() for text in texts)
 
 
 def check_limits(max_ratio: float, max_extra: int) -> None:

@@ -12,6 +12,7 @@ from headlights.translation.batches import Batch, SourceBatch, TokenBatches, sou
 from headlights.translation.corpus import is_blank
 from headlights.translation.ensemble import Ensemble, check_alike
 from headlights.translation.folders import ModelFolder
+from headlights.translation.prefixes import encode_prefixes
 from headlights.translation.sampling import SamplingOptions, sample, with_given
 from headlights.translation.search import Hypothesis, SearchOptions, search
 from headlights.translation.tokenizer import Encoded
@@ -172,7 +173,9 @@ class Translator:
         }
         chosen = with_given(options, given)
         _check_texts("lines", lines)
-        begun = self._prefixes(prefixes, len(lines))
+        if prefixes is not None:
+            _check_texts("prefixes", prefixes)
+        begun = encode_prefixes(prefixes, len(lines), self.target_tokenizer)
         results = [Translation("") for _ in lines]
         encoded = self.source_tokenizer.encode_batch(lines)
         filled = [index for index, line in enumerate(lines) if not is_blank(line)]
@@ -194,16 +197,6 @@ class Translator:
                 ]
                 results[index] = replace(best, alternatives=tuple(rest))
         return results
-
-    def _prefixes(self, prefixes: Sequence[str] | None, count: int) -> list[Encoded]:
-        """Whole words that the translations begin with; none for a blank prefix."""
-        if prefixes is None:
-            return [Encoded((), (), ())] * count
-        _check_texts("prefixes", prefixes)
-        if len(prefixes) != count:
-            raise ValueError(f"translate needs one prefix per line, got {len(prefixes)} for {count} lines")
-        # White space behind it would be followed by that before the next word.
-        return self.target_tokenizer.encode_batch("" if is_blank(text) else text.strip() for text in prefixes)
 
     @torch.no_grad()
     def _found(
