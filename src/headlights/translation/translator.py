@@ -64,7 +64,7 @@ class Translator:
 
     Args:
         folder: Model and tokenizers.
-        others: Further models with the same tokenizers.
+        *others: Further models with the same tokenizers.
         device: Where to compute; default: where a GPU is present, there, else the CPU.
 
     Attributes:
