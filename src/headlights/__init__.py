@@ -22,14 +22,15 @@ if TYPE_CHECKING:
         scores,
     )
     from headlights.translation.training import train
-    from headlights.translation.translator import Translation, Translator
+    from headlights.translation.translations import Translation
+    from headlights.translation.translator import Translator
     from headlights.watch import observe, replace_attention
 
 _HOME = {
     "AssociativeMemory": "headlights.attention",
     "KeyValueCache": "headlights.attention",
     "MultiHeadAttention": "headlights.attention",
-    "Translation": "headlights.translation.translator",
+    "Translation": "headlights.translation.translations",
     "Translator": "headlights.translation.translator",
     "attend": "headlights.attention",
     "masks": "headlights.attention",

@@ -13,7 +13,8 @@ from headlights import view
 from headlights.cli.attention_output import AttentionOutput
 from headlights.translation.alignment import pharaoh
 from headlights.translation.architectures import RecurrentConfig
-from headlights.translation.translator import Translation, Translator
+from headlights.translation.translations import Translation
+from headlights.translation.translator import Translator
 from tests.cli.conftest import Command
 from tests.translation.toy import many_heads, untrained
 

@@ -12,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from headlights.cli.decoding import n_best_lines
 from headlights.cli.streaming import arriving
+from headlights.translation.alignment import pharaoh
+from headlights.translation.folders import ModelFolder
+from headlights.translation.sampling import SamplingOptions
+from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator
 from tests.cli.conftest import Command
 from tests.cli.test_app import BUFFERED, program
+from tests.translation.test_translator import build
 
 CPU = ("--device", "cpu")
 ODD = (
@@ -68,8 +74,6 @@ def test_alignment_stands_behind_a_tab(headlights: Command, model: Path, tmp_pat
 def test_ends_of_lines_that_a_model_invents_are_blanks(
     headlights: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headlights.translation.translator import Translation
-
     monkeypatch.setattr(
         Translator, "translate", lambda _, lines, **__: [Translation("a\nb\rc\td")] * len(lines)
     )
@@ -232,3 +236,147 @@ def test_options_of_the_search_reach_it(headlights: Command, model: Path, tmp_pa
         replace_unknown=True,
     )
     assert (status, output) == (0, "".join(f"{each.text}\n" for each in expected))
+
+
+def test_n_best_is_what_moses_writes(headlights: Command, model: Path, tmp_path: Path) -> None:
+    lines = ["red unheard cat", "", "old dog"]
+    (tmp_path / "text").write_text("\n".join(lines))
+    options = ("--beam", "4", "--n-best", "3", "--max-ratio", "0", "--max-extra", "3")
+    status, output, _ = headlights("translate", model, tmp_path / "text", *options, *CPU)
+    found = Translator.load(model, device="cpu").translate(lines, beam=4, n_best=3, max_ratio=0, max_extra=3)
+    assert all(len(each.tokens) <= 3 for each in found)
+    expected = [
+        f"{number} ||| {each.text} ||| logprob= {each.score:.6f} ||| {each.normalised_score:.6f}"
+        for number, best in enumerate(found)
+        for each in (best, *best.alternatives)
+    ]
+    assert (status, output.splitlines()) == (0, expected)
+    assert "1 |||  ||| logprob= 0.000000 ||| 0.000000" in expected
+    assert len(expected) == 7
+    status, output, _ = headlights("translate", model, tmp_path / "text", *options, "--alignment", *CPU)
+    links = [pharaoh(each.alignment) for best in found for each in (best, *best.alternatives)]
+    assert output.splitlines() == [f"{line} ||| {each}" for line, each in zip(expected, links, strict=True)]
+
+
+def test_separators_that_a_model_invents_are_taken_apart() -> None:
+    (line,) = n_best_lines(7, Translation("a ||| b\nc", score=-1.25, normalised_score=-0.5), alignment=False)
+    assert line == "7 ||| a | | | b c ||| logprob= -1.250000 ||| -0.500000"
+
+
+def test_draws_depend_on_seed_and_line_and_not_on_chunks(
+    headlights: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text").write_text("red cat\n" * 7)
+    options = ("--sample", "--temperature", "1.5", "--top-k", "30", "--top-p", "0.95")
+    found = {}
+    for chunk, seed in ((2000, 0), (3, 0), (3, 1)):
+        monkeypatch.setattr("headlights.cli.attention_output.CHUNK", chunk)
+        result = headlights("translate", model, tmp_path / "text", *options, "--seed", str(seed), *CPU)
+        assert (result.status, result.errors) == (0, "")
+        found[chunk, seed] = result.output
+    assert found[2000, 0] == found[3, 0] != found[3, 1]
+    assert len(set(found[3, 0].splitlines())) > 2
+    options_of = SamplingOptions(temperature=1.5, top_k=30, top_p=0.95)
+    expected = Translator.load(model, device="cpu").translate(["red cat"] * 7, options=options_of)
+    assert found[2000, 0] == "".join(f"{each.text}\n" for each in expected)
+
+
+def test_translations_begin_with_their_prefix(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red cat\n\nold dog\n")
+    translator = Translator.load(model, device="cpu")
+    plain = [each.text for each in translator.translate(["red cat", "old dog"])]
+    found = headlights("translate", model, tmp_path / "text", "--prefix", "cane nero ", *CPU).output
+    first, blank, second = found.removesuffix("\n").split("\n")
+    assert blank == ""
+    assert first.startswith("cane nero")
+    assert second.startswith("cane nero")
+    (tmp_path / "prefixes").write_text(" \nblank lines stay blank\ncane nero")
+    found = headlights(
+        "translate", model, tmp_path / "text", "--prefix-file", tmp_path / "prefixes", *CPU
+    ).output
+    assert found == f"{plain[0]}\n\n{second}\n"
+
+
+def test_prefixes_must_fit_the_lines(
+    headlights: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text").write_text("red cat\n" * 5)
+    monkeypatch.setattr("headlights.cli.attention_output.CHUNK", 3)
+    command = ("translate", model, tmp_path / "text", "-o", tmp_path / "out", *CPU)
+    path = tmp_path / "prefixes"
+    for count, reason in (
+        (
+            4,
+            "ends after line 4, the text goes on; write a line for each line of text, blank where",
+        ),
+        (6, "goes on after line 5, where the text ends"),
+    ):
+        path.write_text("cane\n" * count)
+        error = headlights(*command, "--prefix-file", path).error
+        assert error.startswith(f"--prefix-file {path}: {reason}")
+    assert not (tmp_path / "out").exists()
+    assert headlights(*command, "--prefix-file", path, "--prefix", "il").error == (
+        "give either --prefix or --prefix-file, not both"
+    )
+
+
+def test_models_that_translate_together(headlights: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("red cat\nold dog\n")
+    plain = headlights("translate", model, tmp_path / "text", "--n-best", "2", *CPU).output
+    together = headlights(
+        "translate", model, tmp_path / "text", "--n-best", "2", "--ensemble", model / "best", *CPU
+    ).output
+    rows = [[line.split(" ||| ") for line in output.splitlines()] for output in (plain, together)]
+    for one, other in zip(*rows, strict=True):
+        assert one[:2] == other[:2]
+        assert float(one[3]) == pytest.approx(float(other[3]), abs=1e-5)
+    two = Translator.load([model, model / "last"], device="cpu").translate(["red cat", "old dog"])
+    result = headlights("translate", model, tmp_path / "text", "--ensemble", model / "last", *CPU)
+    assert result.output == "".join(f"{each.text}\n" for each in two)
+    shutil.copytree(model / "best", tmp_path / "other")
+    words = tmp_path / "other" / "tokenizer.target.json"
+    words.write_text(words.read_text().replace('"gatto"', '"micio"'))
+    error = headlights("translate", model, "--ensemble", tmp_path / "other", *CPU).error
+    assert error == (
+        f"{tmp_path}/other: its target tokenizer is not that of {model}, so they cannot decode together; "
+        "train both with the same training and validation files and tokenizer settings"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--sample", "--beam", "3"), "--sample draws and does not search: leave out --beam"),
+        (
+            ("--sample", "--coverage-penalty", "0", "--length-penalty", "1"),
+            "--sample draws and does not search: leave out --length-penalty and --coverage-penalty",
+        ),
+        (
+            ("--temperature", "0.5", "--seed", "3"),
+            "--temperature and --seed: only for translations drawn at random; give --sample too",
+        ),
+        (("--n-best", "6"), "--n-best must be between 1 and beam (5), got 6"),
+        (("--sample", "--top-p", "0"), "--top-p must be above 0 and at most 1, got 0.0"),
+        (
+            ("--sample", "--temperature", "0"),
+            "--temperature must be above 0 and finite, got 0.0; "
+            "for the most probable tokens search with beam 1",
+        ),
+        (("--max-ratio", "inf"), "--max-ratio must be >= 0 and max_extra >= 1, got inf and 10"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(
+    headlights: Command, tmp_path: Path, options: tuple[str, ...], expected: str
+) -> None:
+    assert headlights("translate", tmp_path / "no-model", *options, *CPU).error == expected
+
+
+def test_coverage_without_attention_is_one_line(headlights: Command, tmp_path: Path) -> None:
+    built = build("word", score="none")
+    folder = ModelFolder(built.model, built.source_tokenizer, built.target_tokenizer, {})
+    folder.save(tmp_path / "model")
+    (tmp_path / "text").write_text("The cat sits.\n")
+    command = ("translate", tmp_path / "model", tmp_path / "text", *CPU)
+    assert headlights(*command, "--coverage-penalty", "0.2").error == (
+        "coverage_penalty needs a decoder with attention; this one has none: set it to 0"
+    )

@@ -11,7 +11,8 @@ from headlights.translation.alignment import check_head
 from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.corpus import Pair
 from headlights.translation.evaluation import evaluate
-from headlights.translation.translator import Translation, Translator
+from headlights.translation.translations import Translation
+from headlights.translation.translator import Translator
 from tests.translation.toy import many_heads, untrained
 
 SOURCES = ["red old cat", "", "dog runs", "old dog eats red cat"]

@@ -31,7 +31,7 @@ def test_gradient_passes_where_the_value_did_with_the_same_scale() -> None:
     torch.manual_seed(3)
     x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     y = dropout(x, 0.4, True)
-    y.sum().backward()
+    y.sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     torch.testing.assert_close(x.grad * x, y.detach())
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from headlights.translation.alignment import Head, Links
 from headlights.translation.corpus import Pair
 from headlights.translation.evaluation import Evaluation, bleu, evaluate
-from headlights.translation.translator import Translation, Translator
+from headlights.translation.translations import Translation
+from headlights.translation.translator import Translator
 
 REFERENCES = ["The cat sits on the mat .", "A dog sleeps here .", "It has a lot of data .", "Yes ."]
 HYPOTHESES = ["the cat sits on a mat .", "A dog sleeps there .", "It has lots of data .", "Yes ."]

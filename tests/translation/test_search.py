@@ -2,8 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,61 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headlights import scores
+from headlights._errors import InputError
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
 from headlights.translation.search import Hypothesis, SearchOptions, search
-
-BOS, EOS = 0, 1
-Table = Callable[[int, tuple[int, ...]], Sequence[float]]  # logits for a sentence and what is written so far
-
-
-@dataclass
-class Prefixes:
-    """A toy decoder's state: for each row its sentence and what it has read."""
-
-    rows: list[tuple[int, tuple[int, ...]]]
-
-    def select(self, indices: Tensor, *, same_sentences: bool = False) -> "Prefixes":
-        chosen = [self.rows[i] for i in indices.tolist()]
-        if same_sentences:
-            assert [sentence for sentence, _ in chosen] == [sentence for sentence, _ in self.rows]
-        return Prefixes(chosen)
-
-
-@dataclass
-class Toy:
-    """A decoder that looks its logits up; its weights tell which sentence and step they belong to."""
-
-    table: Table
-    read: list[list[tuple[int, tuple[int, ...]]]] = field(default_factory=list)
-
-    def start(self, memory: Memory) -> Prefixes:
-        return Prefixes([(sentence, ()) for sentence in range(len(memory.lengths))])
-
-    def step(
-        self, token_ids: Tensor, state: Prefixes, *, need_weights: bool = False
-    ) -> tuple[Tensor, Prefixes, Tensor | None]:
-        tokens = token_ids.tolist()
-        rows = [(s, (*written, token)) for (s, written), token in zip(state.rows, tokens, strict=True)]
-        self.read.append(rows)
-        assert all(written[0] == BOS for _, written in rows)
-        logits = torch.tensor([list(self.table(s, written[1:])) for s, written in rows])
-        weights = torch.tensor([[s, *written, *[0] * 9][:7] for s, written in rows])[:, None, None].float()
-        return logits, Prefixes(rows), weights if need_weights else None
-
-
-def scattered(seed: int, vocab: int = 4) -> Table:
-    """Logits drawn anew for every prefix."""
-
-    def table(sentence: int, written: tuple[int, ...]) -> list[float]:
-        draw = random.Random(f"{seed} {sentence} {written}")
-        return [draw.gauss(0.0, 1.5) for _ in range(vocab)]
-
-    return table
-
-
-def sources(*lengths: int) -> Memory:
-    return Memory(torch.zeros(len(lengths), 7, 1), torch.tensor(lengths), torch.zeros(len(lengths), 1))
+from tests.translation.toy_decoder import BOS, EOS, Table, Toy, Written, log_softmax, scattered, sources
 
 
 def run(
@@ -81,11 +30,6 @@ class Found(NamedTuple):
     score: float
     normalised_score: float
     cut: bool
-
-
-def log_softmax(logits: Sequence[float]) -> list[float]:
-    total = math.log(sum(math.exp(x) for x in logits))
-    return [x - total for x in logits]
 
 
 def in_plain_loops(
@@ -218,7 +162,7 @@ def test_coverage_decides_between_equals(beam: int) -> None:
     looks: dict[tuple[int, ...], list[float]] = {(BOS, 2): [0.9, 0.1], (BOS, 3): [0.2, 0.8]}
 
     class Looking(Toy):
-        def step(self, token_ids: Tensor, state: Prefixes, *, need_weights: bool = False) -> Any:
+        def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
             logits, state, _ = super().step(token_ids, state)
             rows = [looks.get(written, [0.8, 0.2]) for _, written in state.rows]
             return logits, state, torch.tensor(rows)[:, None, None] if need_weights else None
@@ -252,7 +196,7 @@ def test_coverage_with_beams_equals_ranking_what_the_beam_ended(
         return [x / sum(raw) for x in raw]
 
     class Looking(Toy):
-        def step(self, token_ids: Tensor, state: Prefixes, *, need_weights: bool = False) -> Any:
+        def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
             logits, state, _ = super().step(token_ids, state)
             rows = [weights_of(written[1:]) for _, written in state.rows]
             return logits, state, torch.tensor(rows)[:, None, None] if need_weights else None
@@ -274,7 +218,7 @@ def test_coverage_needs_attention() -> None:
     decoder = RecurrentDecoder(13, 5, 7, 11).eval()
     memory = Memory(torch.randn(1, 5, 11), torch.tensor([5]), torch.randn(1, 11))
     with pytest.raises(
-        ValueError, match="coverage_penalty needs a decoder with attention; this one has none"
+        InputError, match="coverage_penalty needs a decoder with attention; this one has none"
     ):
         search(decoder, memory, SearchOptions(coverage_penalty=0.2), bos_id=1, eos_id=2)
 
@@ -373,7 +317,7 @@ def test_forbidden_tokens_are_never_written_and_leave_the_scores_alone() -> None
     row = torch.tensor([[5.0, 1.0, 3.0, 2.0]])
 
     class Persistent(Toy):
-        def step(self, token_ids: Tensor, state: Prefixes, *, need_weights: bool = False) -> Any:
+        def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
             _, state, weights = super().step(token_ids, state, need_weights=need_weights)
             return row.expand(len(token_ids), 4), state, weights
 
@@ -456,7 +400,7 @@ def test_a_broken_model_is_reported_and_does_not_run_for_ever() -> None:
     def table(sentence: int, written: tuple[int, ...]) -> list[float]:
         return [math.nan] * 4 if sentence == 1 and len(written) == 2 else [0.0, -50.0, 1.0, 0.0]
 
-    with pytest.raises(ValueError, match="the decoder's logits for sentence 1 are NaN: the model is broken"):
+    with pytest.raises(InputError, match="the decoder's logits for sentence 1 are NaN: the model is broken"):
         run(table, sources(3, 3), beam=2)
 
 

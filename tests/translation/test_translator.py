@@ -16,7 +16,8 @@ from headlights.translation.folders import ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.search import Hypothesis
 from headlights.translation.tokenizer import Tokenizer
-from headlights.translation.translator import Translation, Translator
+from headlights.translation.translations import Translation
+from headlights.translation.translator import Translator
 from headlights.translation.words import words
 
 ENGLISH = [

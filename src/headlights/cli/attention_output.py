@@ -10,7 +10,8 @@ from headlights.cli.common import UsageError, check_output, text_output
 from headlights.cli.sources import FORMATS, LINES, word_map
 
 if TYPE_CHECKING:
-    from headlights.translation.translator import Translation, Translator
+    from headlights.translation.translations import Translation
+    from headlights.translation.translator import Translator
     from headlights.view import AttentionMap
 
 BETWEEN = ("words", "tokens")
@@ -20,6 +21,9 @@ Keep = Callable[[Sequence[str], "Sequence[Translation]"], None]
 """Told sentences and their translations, in order, as they are made."""
 
 _OPTION = "--output-attention"
+
+CHUNK = 2000  # lines that are sorted by length and translated together
+CHUNK_WITH_TOKENS = 200  # the same, where all layers and heads of each are kept
 
 
 class AttentionOutput(NamedTuple):
@@ -46,7 +50,7 @@ class AttentionOutput(NamedTuple):
     @property
     def lines_at_once(self) -> int:
         """How many lines to translate together: few, where much is kept of each."""
-        return 200 if self.needs_tokens else 2000
+        return CHUNK_WITH_TOKENS if self.needs_tokens else CHUNK
 
     def check(self, text: Path | None) -> None:
         """Refuse what cannot be written, before the work for it is done.

@@ -12,7 +12,8 @@ from headlights.cli.common import Device, Threads, UsageError, check_device, set
 
 if TYPE_CHECKING:
     from headlights.translation.evaluation import Evaluation
-    from headlights.translation.translator import Translation, Translator
+    from headlights.translation.translations import Translation
+    from headlights.translation.translator import Translator
     from headlights.view import AttentionMap
 
 

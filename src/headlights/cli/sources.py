@@ -10,7 +10,7 @@ from headlights.cli.pretrained import is_pretrained
 from headlights.cli.watching import BEAM, Reading, watch_pretrained
 
 if TYPE_CHECKING:
-    from headlights.translation.translator import Translation
+    from headlights.translation.translations import Translation
     from headlights.view import AttentionMap
 
 FORMATS = (".json", ".npz", ".safetensors")

@@ -4,14 +4,13 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headlights.cli.attention_output import BETWEEN, AttentionOutput
 from headlights.cli.common import (
     AlignHead,
-    Beam,
     Device,
     Model,
     Threads,
@@ -22,7 +21,31 @@ from headlights.cli.common import (
     set_threads,
     text_output,
 )
+from headlights.cli.decoding import (
+    Beam,
+    CoveragePenalty,
+    Ensemble,
+    LengthPenalty,
+    MaxExtra,
+    MaxRatio,
+    NBest,
+    Prefix,
+    PrefixFile,
+    PrefixLines,
+    Sample,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    at_line,
+    decoding_options,
+    n_best_lines,
+    one_line,
+)
 from headlights.cli.progress import Tell, progress
+
+if TYPE_CHECKING:
+    from headlights.translation.translations import Translation
 
 
 def command(
@@ -33,13 +56,20 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Default: standard output (.gz too).")
     ] = None,
-    beam: Beam = 5,
-    length_penalty: Annotated[
-        float, typer.Option(min=0.0, help="Power of the length that divides scores.")
-    ] = 1.0,
-    coverage_penalty: Annotated[
-        float, typer.Option(min=0.0, help="Weight of the penalty on source words not looked at.")
-    ] = 0.0,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    coverage_penalty: CoveragePenalty = None,
+    sample: Sample = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    n_best: NBest = None,
+    prefix: Prefix = None,
+    prefix_file: PrefixFile = None,
+    max_ratio: MaxRatio = None,
+    max_extra: MaxExtra = None,
+    ensemble: Ensemble = None,
     replace_unknown: Annotated[
         bool, typer.Option("--replace-unknown", help="Copy the source word where the model knows no word.")
     ] = False,
@@ -67,7 +97,6 @@ def command(
 
     The order is kept, and blank lines stay blank. For example: headlights translate run text.de -o text.en
     """
-    from headlights.translation.alignment import pharaoh
     from headlights.translation.translator import Translator
 
     set_threads(threads)
@@ -79,7 +108,14 @@ def command(
             f"--align-head {align_head}: changes nothing without --alignment, --replace-unknown or "
             "--output-attention between words"
         )
-    translator = Translator.load(model, device=check_device(device))
+    options = decoding_options(
+        sampled=sample,
+        search={"beam": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty},
+        sampling={"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed},
+        both={"n_best": n_best, "max_ratio": max_ratio, "max_extra": max_extra},
+    )
+    prefixes = PrefixLines(prefix, prefix_file)
+    translator = Translator.load([model, *(ensemble or [])], device=check_device(device))
     head = read_head(align_head, translator, "--align-head")
     attention.check_model(translator)
 
@@ -88,20 +124,21 @@ def command(
         for chunk in attention.fitting(_chunks(input, attention.lines_at_once)):
             found = translator.translate(
                 chunk,
-                beam=beam,
-                length_penalty=length_penalty,
-                coverage_penalty=coverage_penalty,
+                options=at_line(done, options),
+                prefixes=prefixes.take(len(chunk)),
                 replace_unknown=replace_unknown,
                 attention=attention.needs_tokens,
                 align_head=head,
             )
             keep(chunk, found)
-            if alignment:
-                yield [f"{_one_cell(each.text)}\t{pharaoh(each.alignment)}" for each in found]
+            if n_best is None:
+                yield [_line(each, alignment) for each in found]
             else:
-                yield [_one_line(each.text) for each in found]
+                numbered = enumerate(found, start=done)
+                yield [line for n, each in numbered for line in n_best_lines(n, each, alignment=alignment)]
             done += len(chunk)
             tell("translating", done, None)
+        prefixes.finish()
 
     bar = output is not None or not sys.stdout.isatty()
     with progress("lines", bar=bar) as tell, text_output(output) as file, attention.opened() as keep:
@@ -123,10 +160,11 @@ def _chunks(input: Path | None, most: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def _one_line(text: str) -> str:
-    """A model may invent any character; the ends of lines are ours."""
-    return text.replace("\n", " ").replace("\r", " ")
+def _line(found: "Translation", alignment: bool) -> str:
+    """One translation, with `alignment` a tab and its links behind it."""
+    from headlights.translation.alignment import pharaoh
 
-
-def _one_cell(text: str) -> str:
-    return _one_line(text).replace("\t", " ")
+    text = one_line(found.text)
+    if not alignment:
+        return text
+    return "\t".join((text.replace("\t", " "), pharaoh(found.alignment)))

@@ -2,6 +2,6 @@
 
 The road, in reading order: `corpus` -> `tokenizer` -> `batches` -> `encoders` -> `decoding` -> `forcing` ->
 `focus` -> `decoders` -> `positions` -> `transformer_layers` -> `transformer` -> `architectures` -> `model` ->
-`search` -> `translator`; and around it `recipe`, `data`, `training`, `runs`, `folders`, `alignment`,
-`evaluation`, `progress`.
+`prefixes` -> `trace` -> `search` -> `sampling` -> `ensemble` -> `translator`; and around it `recipe`, `data`,
+`training`, `runs`, `folders`, `alignment`, `evaluation`, `progress`.
 """

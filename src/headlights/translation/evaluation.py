@@ -8,7 +8,8 @@ import sacrebleu
 
 from headlights.translation.alignment import AlignmentCounts, Head, count_links
 from headlights.translation.corpus import Pair
-from headlights.translation.translator import Translation, Translator
+from headlights.translation.translations import Translation
+from headlights.translation.translator import Translator
 from headlights.translation.words import words
 
 BUCKETS = (5, 10, 15, 20, 30, 50)  # longest source sentence of each, in words; one more for all beyond

@@ -57,6 +57,11 @@ class TranslationModel(nn.Module):
         self.encoder, self.decoder = config.make(source_vocab, target_vocab, pad_id=pad_id)
         self._tie(config.tie)
 
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """Layers of the attention to the source, and heads of each; (0, 0) without attention."""
+        return self.config.attention_shape
+
     def _tie(self, tie: Tie) -> None:
         """Make tables one; drawn with variance 1/E, for logits of a size to begin with.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headlights.translation.batches import Batch, TokenBatches
 from headlights.translation.corpus import is_blank
+from headlights.translation.ensemble import Ensemble
 from headlights.translation.losses import log_probabilities
 from headlights.translation.model import TranslationModel
 from headlights.translation.search import Hypothesis
@@ -87,7 +88,7 @@ class GivenPairs:
 
 
 @torch.no_grad()
-def score_batch(model: TranslationModel, batch: Batch) -> list[float]:
+def score_batch(model: TranslationModel | Ensemble, batch: Batch) -> list[float]:
     """How probable a model finds the targets of a batch.
 
     Args:
@@ -101,7 +102,7 @@ def score_batch(model: TranslationModel, batch: Batch) -> list[float]:
 
 
 @torch.no_grad()
-def force_batch(model: TranslationModel, batch: Batch) -> list[Hypothesis]:
+def force_batch(model: TranslationModel | Ensemble, batch: Batch) -> list[Hypothesis]:
     """The targets of a batch as if a search had found them.
 
     Args:
@@ -125,7 +126,7 @@ def force_batch(model: TranslationModel, batch: Batch) -> list[Hypothesis]:
     return found
 
 
-def _sums(model: TranslationModel, batch: Batch, states: Tensor) -> list[float]:
+def _sums(model: TranslationModel | Ensemble, batch: Batch, states: Tensor) -> list[float]:
     """Of each row of states (B, T, E), the summed log-probability of its target."""
     steps = torch.arange(states.size(1), device=states.device)
     real = steps < batch.target_lengths.unsqueeze(1)  # (B, T)

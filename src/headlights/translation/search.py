@@ -8,8 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headlights._errors import InputError
 from headlights.translation.decoding import Decoder
 from headlights.translation.encoders import Memory
+from headlights.translation.prefixes import Prefixes, check_limits
+from headlights.translation.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Hypothesis:
         ids: Target tokens without `bos` and `eos`.
         score: Summed natural log-probability, end mark included (excluded where the limit cut the sentence).
         normalised_score: What ranked it: the score divided by length ** `length_penalty`, and the coverage
-            penalty added.
+            penalty added. Of a sample: the score divided by the length.
         weights: Attention of the tokens and of the end mark, if there is one, shape (L, H, T, M), padding cut
             off; None unless asked for, or without attention.
         cut: Whether the length limit cut it, so that it has no end mark.
@@ -31,6 +34,37 @@ class Hypothesis:
     normalised_score: float
     weights: Tensor | None
     cut: bool = False
+
+
+class Ended(NamedTuple):
+    """A translation that has ended: where its last row stands in the trace, and what it is worth.
+
+    Attributes:
+        step: The last step that it took part in.
+        row: Its row there.
+        last: Its last token; none if that was the end mark.
+        score: As in `Hypothesis`.
+        normalised_score: As in `Hypothesis`.
+    """
+
+    step: int
+    row: int
+    last: tuple[int, ...]
+    score: float
+    normalised_score: float
+
+    def hypothesis(self, trace: Trace, length: int) -> Hypothesis:
+        """The translation itself.
+
+        Args:
+            trace: Of the search, settled.
+            length: Real tokens of the source.
+
+        Returns:
+            The translation, cut if it has a last token other than the end mark.
+        """
+        ids, weights = trace.follow(self.step, self.row, self.last, length)
+        return Hypothesis(ids, self.score, self.normalised_score, weights, bool(self.last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +104,7 @@ class SearchOptions:
             raise ValueError(f"length_penalty must not be negative, got {self.length_penalty}")
         if self.coverage_penalty < 0:
             raise ValueError(f"coverage_penalty must not be negative, got {self.coverage_penalty}")
-        if self.max_ratio < 0 or self.max_extra < 1:
-            raise ValueError(
-                f"max_ratio must be >= 0 and max_extra >= 1, got {self.max_ratio} and {self.max_extra}"
-            )
+        check_limits(self.max_ratio, self.max_extra)
 
 
 def search(
@@ -84,6 +115,7 @@ def search(
     bos_id: int,
     eos_id: int,
     forbidden: Sequence[int] = (),
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate a batch of encoded sentences by beam search.
 
@@ -100,36 +132,41 @@ def search(
         bos_id: First token read.
         eos_id: Token that ends a hypothesis.
         forbidden: Tokens that are never written. The others keep the probability that the model gives them.
+        prefixes: Tokens that the hypotheses of each sentence begin with, perhaps none; scores count them as
+            any others, and the limit leaves room for one token more. Default: none.
 
     Returns:
         For each of the B sentences, in order, `n_best` hypotheses or fewer, best first; any that the limit
         cut come after all that ended by themselves.
 
     Raises:
-        ValueError: The decoder's logits are NaN, or `coverage_penalty` meets a decoder without attention.
+        ValueError: The decoder's logits are NaN, `coverage_penalty` meets a decoder without attention, or
+            `prefixes` do not fit the batch or hold a token that cannot be written.
     """
+    barred = {eos_id, *forbidden}
+    begun = Prefixes(prefixes, count=len(memory.lengths), barred=barred, device=memory.states.device)
     if memory.lengths.numel() == 0:
         return []
-    return _Search(decoder, memory, options, bos_id, eos_id, forbidden).run()
+    return _Search(decoder, memory, options, bos_id, eos_id, forbidden, begun).run()
 
 
-class _Ended(NamedTuple):
-    """A hypothesis that has ended: where its last row stands in the trace, and what it is worth."""
+def broken(sentence: int) -> InputError:
+    """The error to raise where a decoder's logits are NaN.
 
-    step: int
-    row: int
-    last: tuple[int, ...]  # its last token; none if that was the end mark
-    score: float
-    normalised_score: float
+    Args:
+        sentence: Its place in the batch.
+
+    Returns:
+        The error, which says what to do.
+    """
+    return InputError(
+        f"the decoder's logits for sentence {sentence} are NaN: the model is broken; train it again, "
+        "with a lower training.learning_rate"
+    )
 
 
 class _Search:
-    """One search. Rows are slots: `beam` in a row for each sentence still in the batch.
-
-    The trace is kept as rows that point to rows of the step before: at step t, `weights[t]` belongs to the
-    rows that were read, and `tokens[t]`, `parents[t]` describe the rows made, which are those read at step t
-    + 1.
-    """
+    """One search. Rows are slots: `beam` in a row for each sentence still in the batch."""
 
     def __init__(
         self,
@@ -139,16 +176,16 @@ class _Search:
         bos_id: int,
         eos_id: int,
         forbidden: Sequence[int],
+        prefixes: Prefixes,
     ) -> None:
         self.decoder, self.options, self.eos_id, self.forbidden = decoder, options, eos_id, list(forbidden)
         self.watches = options.coverage_penalty > 0
         self.device = memory.states.device
         self.lengths = memory.lengths.tolist()
-        self.limits = [int(options.max_ratio * length) + options.max_extra for length in self.lengths]
-        self.ended: list[list[_Ended]] = [[] for _ in self.limits]
-        self.tokens: list[Tensor] = []
-        self.parents: list[Tensor] = []
-        self.weights: list[Tensor | None] = []
+        self.prefixes = prefixes
+        self.limits = prefixes.limits(self.lengths, max_ratio=options.max_ratio, max_extra=options.max_extra)
+        self.ended: list[list[Ended]] = [[] for _ in self.limits]
+        self.trace = Trace()
         self.covered: Tensor | None = None  # attention received so far, (rows, M), with a coverage penalty
         count = len(self.limits)
         self.sentences = list(range(count))  # those still in the batch
@@ -165,31 +202,31 @@ class _Search:
             logits, self.state, weights = self.decoder.step(
                 self.read, self.state, need_weights=self.options.need_weights or self.watches
             )
-            self.weights.append(weights if self.options.need_weights else None)
+            self.trace.look(weights if self.options.need_weights else None)
             if self.watches:
                 self._cover(weights)
-            parents, tokens = self._close(step, *self._extend(logits))
+            parents, tokens = self._close(step, *self._extend(step, logits))
             self._keep(parents, tokens)
             step += 1
-        self.tokens = [tokens.cpu() for tokens in self.tokens]
-        self.parents = [parents.cpu() for parents in self.parents]
+        self.trace.settle()
         return [self._ranked(sentence) for sentence in range(len(self.limits))]
 
     def _cover(self, weights: Tensor | None) -> None:
         """Add up the attention that each row's source tokens have received."""
         if weights is None:
-            raise ValueError(
+            raise InputError(
                 "coverage_penalty needs a decoder with attention; this one has none: set it to 0"
             )
         received = weights.mean((1, 2))  # (rows, M)
         self.covered = received if self.covered is None else self.covered + received
 
-    def _extend(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _extend(self, step: int, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Totals, parent rows and tokens of each sentence's best continuations, (S, 2 * beam), best first."""
         beam, vocab = self.options.beam, logits.size(-1)
         log_probabilities = logits.float().log_softmax(-1)
         # Only now, so that a score is what forcing the same tokens would give.
         log_probabilities[:, self.forbidden] = -torch.inf
+        log_probabilities = self.prefixes.force(log_probabilities, step, self.sentences)
         candidates = self.totals.unsqueeze(-1) + log_probabilities.view(-1, beam, vocab)
         candidates = candidates.flatten(1)  # (S, beam * V)
         totals, best = candidates.topk(1 if beam == 1 else min(2, vocab) * beam, dim=1)
@@ -225,7 +262,7 @@ class _Search:
                 unseen = received.clamp(torch.finfo(received.dtype).tiny, 1.0).log().sum()
                 normalised += self.options.coverage_penalty * float(unseen)
             last = () if token == self.eos_id else (token,)
-            self.ended[sentence].append(_Ended(step, row, last, score, normalised))
+            self.ended[sentence].append(Ended(step, row, last, score, normalised))
 
     def _keep(self, parents: Tensor, tokens: Tensor) -> None:
         """Drop the sentences that are decided and make the rows of the others ready to be read."""
@@ -237,8 +274,7 @@ class _Search:
         self.sentences = [self.sentences[place] for place in stay]
         kept = torch.tensor(stay, dtype=torch.long, device=self.device)
         self.totals, rows, self.read = self.totals[kept], parents[kept].flatten(), tokens[kept].flatten()
-        self.tokens.append(self.read)
-        self.parents.append(rows)
+        self.trace.go_on(rows, self.read)
         if self.covered is not None:
             self.covered = self.covered[rows]
         if self.sentences:
@@ -247,10 +283,7 @@ class _Search:
     def _undecided(self, sentence: int, hope: float) -> bool:
         """Whether an open hypothesis worth `hope` may still come before the `n_best` best ended ones."""
         if math.isnan(hope):
-            raise ValueError(
-                f"the decoder's logits for sentence {sentence} are NaN: the model is broken; train it again, "
-                "with a lower training.learning_rate"
-            )
+            raise broken(sentence)
         if hope == -math.inf:
             return False
         ended = sorted((e.normalised_score for e in self.ended[sentence]), reverse=True)
@@ -262,17 +295,4 @@ class _Search:
     def _ranked(self, sentence: int) -> list[Hypothesis]:
         """The best hypotheses; those that the limit cut come after all that ended by themselves."""
         ended = sorted(self.ended[sentence], key=lambda e: (len(e.last), -e.normalised_score))
-        return [self._follow(e, self.lengths[sentence]) for e in ended[: self.options.n_best]]
-
-    def _follow(self, ended: _Ended, length: int) -> Hypothesis:
-        """Walk the trace back from the end to the start."""
-        ids, rows, row = list(ended.last), [ended.row], ended.row
-        for step in range(ended.step - 1, -1, -1):
-            ids.append(int(self.tokens[step][row]))
-            row = int(self.parents[step][row])
-            rows.append(row)
-        steps = zip(self.weights, reversed(rows), strict=False)  # other sentences may have gone on
-        seen = [weights[row, ..., :length] for weights, row in steps if weights is not None]
-        weights = torch.stack(seen, 2) if seen else None  # (L, H, T, M)
-        cut = bool(ended.last)
-        return Hypothesis(tuple(reversed(ids)), ended.score, ended.normalised_score, weights, cut)
+        return [e.hypothesis(self.trace, self.lengths[sentence]) for e in ended[: self.options.n_best]]

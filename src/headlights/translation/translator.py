@@ -1,85 +1,65 @@
 """`Translator`: text in, translations with their alignment out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from headlights.translation.alignment import (
-    Head,
-    Links,
-    check_head,
-    copy_unknown,
-    strongest_links,
-    word_weights,
-)
-from headlights.translation.batches import source_batches
+from headlights.translation.alignment import Head, check_head
+from headlights.translation.batches import SourceBatch, source_batches
 from headlights.translation.corpus import is_blank
+from headlights.translation.ensemble import Ensemble, check_alike
 from headlights.translation.folders import ModelFolder
+from headlights.translation.prefixes import encode_prefixes
+from headlights.translation.sampling import SamplingOptions, sample, with_given
 from headlights.translation.scoring import GivenPairs, TargetScore, force_batch, score_batch
 from headlights.translation.search import Hypothesis, SearchOptions, search
-from headlights.translation.tokenizer import Encoded
-from headlights.translation.words import join_words
-
-END = "</s>"  # how the end mark is shown beside attention
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """One translated sentence and where the model looked.
-
-    Attributes:
-        text: The translation.
-        words: Its words.
-        source_words: Words of the source sentence.
-        alignment: 0-based (source word, target word): for each target word the source word it looked at most;
-            empty without attention.
-        weights: Attention between the words, summed over a source word's tokens and averaged over a target
-            word's, layers and heads, or of the one head that was asked for; shape (target words, source
-            words); None without attention.
-        score: Summed natural log-probability, end mark included (but where the limit cut the sentence).
-        normalised_score: What ranked it: the score divided by length to the power of the length penalty.
-        attention: Shape (L, H, N, M) over `tokens` and `source_tokens`; None unless asked for.
-        tokens: Target tokens as text, the end mark last unless the length limit cut the sentence.
-        source_tokens: Source tokens as text, the end mark last.
-        alternatives: Further translations, best first, if more than one was asked for.
-    """
-
-    text: str
-    words: tuple[str, ...] = ()
-    source_words: tuple[str, ...] = ()
-    alignment: Links = ()
-    weights: Tensor | None = None
-    score: float = 0.0
-    normalised_score: float = 0.0
-    attention: Tensor | None = None
-    tokens: tuple[str, ...] = ()
-    source_tokens: tuple[str, ...] = ()
-    alternatives: tuple["Translation", ...] = ()
+from headlights.translation.translations import Translation, Wording
 
 
 class Translator:
-    """A trained model, ready to translate.
+    """A trained model, or several that decode together, ready to translate.
+
+    An ensemble gives each token the mean of its models' probabilities. Its attention is the mean over each
+    model's layers and heads, and then over the models that have attention, so that it has one layer and head.
 
     Args:
         folder: Model and tokenizers.
+        *others: Further models with the same tokenizers.
         device: Where to compute; default: where a GPU is present, there, else the CPU.
+
+    Attributes:
+        device: Where it computes.
+        model: The model; of several, the first.
+        source_tokenizer: For source text.
+        target_tokenizer: For target text.
+        training: How the (first) model was trained.
+
+    Raises:
+        InputError: The models have not the same tokenizers.
     """
 
-    def __init__(self, folder: ModelFolder, *, device: str | torch.device | None = None) -> None:
+    def __init__(
+        self, folder: ModelFolder, *others: ModelFolder, device: str | torch.device | None = None
+    ) -> None:
+        check_alike([folder, *others], [f"model {n}" for n in range(1, len(others) + 2)])
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model = folder.model.to(self.device).eval()
+        models = [each.model.to(self.device).eval() for each in (folder, *others)]
+        self.model = models[0]
+        self._used = Ensemble(models) if others else self.model
         self.source_tokenizer, self.target_tokenizer = folder.source_tokenizer, folder.target_tokenizer
         self.training = folder.training
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | torch.device | None = None) -> "Translator":
-        """Load a model folder, or the best model of a run folder.
+    def load(
+        cls, folder: str | Path | Sequence[str | Path], *, device: str | torch.device | None = None
+    ) -> "Translator":
+        """Load a model folder, or the best model of a run folder; or several, which then decode together.
 
         Args:
-            folder: A folder made by training.
+            folder: A folder made by training; or a list of such folders, whose models have the same
+                tokenizers.
             device: Where to compute; default: where a GPU is present, there, else the CPU.
 
         Returns:
@@ -87,22 +67,33 @@ class Translator:
 
         Raises:
             FolderError: The folder is missing, incomplete or broken; the message says what to do.
+            InputError: The models have not the same tokenizers.
+            ValueError: The list is empty.
         """
-        return cls(ModelFolder.load(Path(folder)), device=device)
+        paths = [folder] if isinstance(folder, str | Path) else list(folder)
+        if not paths:
+            raise ValueError("folder must be a folder or a list of one or more, got an empty list")
+        folders = [ModelFolder.load(Path(path)) for path in paths]
+        check_alike(folders, [str(path) for path in paths])
+        return cls(*folders, device=device)
 
     @property
     def attention_shape(self) -> tuple[int, int]:
-        """Layers of the model's attention to the source, and heads of each; (0, 0) without attention."""
-        return self.model.config.attention_shape
+        """Layers of the attention to the source, and heads of each; (0, 0) without attention."""
+        return self._used.attention_shape
 
     def translate(
         self,
         lines: Sequence[str],
         *,
-        beam: int = 5,
-        length_penalty: float = 1.0,
-        coverage_penalty: float = 0.0,
-        n_best: int = 1,
+        options: SearchOptions | SamplingOptions | None = None,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        coverage_penalty: float | None = None,
+        max_ratio: float | None = None,
+        max_extra: int | None = None,
+        n_best: int | None = None,
+        prefixes: Sequence[str] | None = None,
         replace_unknown: bool = False,
         attention: bool = False,
         align_head: Head | None = None,
@@ -112,11 +103,20 @@ class Translator:
 
         Args:
             lines: One sentence each; a blank one stays empty and never meets the model.
+            options: How to translate: `SearchOptions` for greedy or beam search, `SamplingOptions` to draw at
+                random. Default: beam search with a beam of 5. The arguments that follow take the place of
+                single values of it.
             beam: Hypotheses kept per sentence; 1 is greedy search.
             length_penalty: Power of the length that divides a score.
             coverage_penalty: Weight of the penalty on source tokens that were not looked at, as in
                 `SearchOptions`; needs attention.
+            max_ratio: Longest translation, in target tokens per source token.
+            max_extra: Tokens allowed beyond that.
             n_best: Translations per line; those after the first are its `alternatives`.
+            prefixes: What each translation begins with, one text per line, blank for none. A text is taken as
+                whole words, and white space around it does not count; the model goes on behind it, with a new
+                word or with more of the last. The score counts it. Lower-cased if the model's text is; words
+                that the model does not know stay as they are.
             replace_unknown: Write the source word that was looked at most in the place of an unknown word;
                 only vocabularies of kind "word" have any, and `tokens` still says where.
             attention: Keep the attention between tokens as well.
@@ -128,50 +128,55 @@ class Translator:
             One translation per line, in order.
 
         Raises:
-            TypeError: `lines` is a single text.
-            ValueError: `beam`, `n_best` or a penalty is out of range, or the model has no attention for it or
-                no such head.
+            TypeError: `lines` or `prefixes` is a single text.
+            ValueError: A value is out of range or does not go with `options`, the model has no attention for
+                it or no such head, or there are not as many prefixes as lines.
         """
+        given = {
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "coverage_penalty": coverage_penalty,
+            "max_ratio": max_ratio,
+            "max_extra": max_extra,
+            "n_best": n_best,
+            "need_weights": True,
+        }
+        chosen = with_given(options, given)
         _check_texts("lines", lines)
         self._check_head(align_head)
-        options = SearchOptions(
-            beam=beam,
-            length_penalty=length_penalty,
-            coverage_penalty=coverage_penalty,
-            n_best=n_best,
-            need_weights=True,
-        )
+        if prefixes is not None:
+            _check_texts("prefixes", prefixes)
+        begun = encode_prefixes(prefixes, len(lines), self.target_tokenizer)
+        wording = self._wording(attention=attention, align_head=align_head, replace_unknown=replace_unknown)
         results = [Translation("") for _ in lines]
         encoded = self.source_tokenizer.encode_batch(lines)
         filled = [index for index, line in enumerate(lines) if not is_blank(line)]
         ids = [encoded[index].ids for index in filled]
-        source, target = self.source_tokenizer, self.target_tokenizer
+        source = self.source_tokenizer
         for batch in source_batches(ids, max_tokens=batch_tokens, pad_id=source.pad_id, eos_id=source.eos_id):
-            on_device = batch.to(self.device)
-            with torch.no_grad():
-                memory = self.model.encoder(on_device.source, on_device.source_lengths)
-            found = search(
-                self.model.decoder,
-                memory,
-                options,
-                bos_id=target.bos_id,
-                eos_id=target.eos_id,
-                forbidden=(target.pad_id, target.bos_id),
-            )
-            for place, hypotheses in zip(batch.indices.tolist(), found, strict=True):
-                index = filled[place]
-                best, *rest = [
-                    self._translation(
-                        encoded[index],
-                        h,
-                        attention=attention,
-                        replace_unknown=replace_unknown,
-                        align_head=align_head,
-                    )
-                    for h in hypotheses
-                ]
+            places = [filled[place] for place in batch.indices.tolist()]
+            found = self._found(batch, chosen, places, [begun[index].ids for index in places])
+            for index, hypotheses in zip(places, found, strict=True):
+                best, *rest = [wording.found(encoded[index], each, begun[index]) for each in hypotheses]
                 results[index] = replace(best, alternatives=tuple(rest))
         return results
+
+    @torch.no_grad()
+    def _found(
+        self,
+        batch: SourceBatch,
+        options: SearchOptions | SamplingOptions,
+        lines: Sequence[int],
+        prefixes: Sequence[Sequence[int]],
+    ) -> list[list[Hypothesis]]:
+        """Encode the sentences of a batch, whose numbers are `lines`, and search or draw."""
+        batch, target = batch.to(self.device), self.target_tokenizer
+        memory = self._used.encoder(batch.source, batch.source_lengths)
+        decoder, special = self._used.decoder, (target.pad_id, target.bos_id)
+        ends = {"bos_id": target.bos_id, "eos_id": target.eos_id}
+        if isinstance(options, SamplingOptions):
+            return sample(decoder, memory, options, **ends, forbidden=special, prefixes=prefixes, lines=lines)
+        return search(decoder, memory, options, **ends, forbidden=special, prefixes=prefixes)
 
     def align(
         self,
@@ -200,19 +205,15 @@ class Translator:
             ValueError: There are not as many targets as sources, or the model has no such head.
         """
         self._check_head(align_head)
+        wording = self._wording(attention=attention, align_head=align_head)
         results = [Translation(target) for target in targets]
         pairs = self._given("align", sources, targets)
         for batch in pairs.batches(batch_tokens, self.target_tokenizer):
-            forced = force_batch(self.model, batch.to(self.device))
+            forced = force_batch(self._used, batch.to(self.device))
             for row, hypothesis in zip(batch.indices.tolist(), forced, strict=True):
                 place = pairs.places[row]
-                results[place] = self._finish(
-                    pairs.sources[row],
-                    pairs.targets[row],
-                    hypothesis,
-                    text=targets[place],
-                    attention=attention,
-                    align_head=align_head,
+                results[place] = wording.given(
+                    pairs.sources[row], pairs.targets[row], hypothesis, text=targets[place]
                 )
         return results
 
@@ -236,7 +237,7 @@ class Translator:
         results = [TargetScore(0.0, 0) for _ in targets]
         pairs = self._given("score", sources, targets)
         for batch in pairs.batches(batch_tokens, self.target_tokenizer):
-            scores = score_batch(self.model, batch.to(self.device))
+            scores = score_batch(self._used, batch.to(self.device))
             lengths = batch.target_lengths.tolist()
             for row, score, length in zip(batch.indices.tolist(), scores, lengths, strict=True):
                 results[pairs.places[row]] = TargetScore(score, length)
@@ -252,68 +253,18 @@ class Translator:
             )
         return GivenPairs.encode(sources, targets, self.source_tokenizer, self.target_tokenizer)
 
+    def _wording(self, *, attention: bool, align_head: Head | None, replace_unknown: bool = False) -> Wording:
+        return Wording(
+            self.source_tokenizer,
+            self.target_tokenizer,
+            attention=attention,
+            align_head=align_head,
+            replace_unknown=replace_unknown,
+        )
+
     def _check_head(self, head: Head | None) -> None:
         if head is not None:
             check_head(head, *self.attention_shape)
-
-    def _translation(
-        self,
-        source: Encoded,
-        hypothesis: Hypothesis,
-        *,
-        attention: bool,
-        replace_unknown: bool,
-        align_head: Head | None,
-    ) -> Translation:
-        """What a search has found, as text."""
-        target = self.target_tokenizer.decode_words(hypothesis.ids)
-        text = self.target_tokenizer.decode(hypothesis.ids)
-        found = self._finish(
-            source, target, hypothesis, text=text, attention=attention, align_head=align_head
-        )
-        if not replace_unknown or found.weights is None:
-            return found
-        unknown = [
-            word
-            for token, word in zip(target.ids, target.word_of_piece, strict=True)
-            if word is not None and token == self.target_tokenizer.unk_id
-        ]
-        words = copy_unknown(found.words, unknown, found.source_words, found.weights)
-        return replace(found, words=words, text=join_words(words)) if unknown else found
-
-    def _finish(
-        self,
-        source: Encoded,
-        target: Encoded,
-        hypothesis: Hypothesis,
-        *,
-        text: str,
-        attention: bool,
-        align_head: Head | None,
-    ) -> Translation:
-        """Words and their alignment from attention between tokens."""
-        end = () if hypothesis.cut else (END,)
-        weights, between_words = hypothesis.weights, None
-        if weights is not None:
-            weights = weights.float().cpu()
-            between_words = word_weights(
-                weights.mean((0, 1)) if align_head is None else weights[align_head],  # (N, M)
-                [*target.word_of_piece, *(None for _ in end)],
-                [*source.word_of_piece, None],
-                counts=(len(target.words), len(source.words)),
-            )
-        return Translation(
-            text=text,
-            words=tuple(word.text for word in target.words),
-            source_words=tuple(word.text for word in source.words),
-            alignment=() if between_words is None else strongest_links(between_words),
-            weights=between_words,
-            score=hypothesis.score,
-            normalised_score=hypothesis.normalised_score,
-            attention=weights if attention else None,
-            tokens=(*self.target_tokenizer.pieces(hypothesis.ids), *end),
-            source_tokens=(*self.source_tokenizer.pieces(source.ids), END),
-        )
 
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:
