@@ -86,6 +86,9 @@ def test_killed_by_the_system_goes_on_with_the_printed_command(
     out = tmp_path / "run"
     process = started(recipe, out)
     wait_for(out / "last", process)
+    error = headlights("train", "--resume", "--out", out).error
+    assert error.startswith(f"{out} is being trained into by process {process.pid} on ")
+    assert error.endswith("; wait until it ends, or choose another folder")
     process.kill()
     process.communicate()
     text = tmp_path / "text"

@@ -1,5 +1,6 @@
 """Training: from a recipe to a translator."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def train(
     Raises:
         RecipeError: A key or value of the recipe is wrong.
         CorpusError: The data cannot be read.
-        FolderError: `out` cannot be written to or continued.
+        FolderError: `out` cannot be written to or continued, or another training holds it.
         TrainingError: The loss is not a number any more.
         Interrupted: A signal ended the training; it was saved.
         ImportError: The recipe asks for TensorBoard, which is not installed.
@@ -61,9 +62,18 @@ def train(
         run.check_continues(recipe)
     elif processes.main:
         run.check_free()
+    with run.held() if processes.main else nullcontext():
+        return _train(recipe, run, processes, reporter, resume=resume)
+
+
+def _train(
+    recipe: Recipe, run: RunFolder, processes: Processes, reporter: Reporter | None, *, resume: bool
+) -> Translator:
+    """Train in a run folder that is ours."""
     saved = resume and run.can_resume()
+    tokenizers = run.resume_tokenizers() if saved else None
     torch.manual_seed(recipe.training.seed)
-    data = _load(recipe, run.resume_tokenizers() if saved else None)
+    data = _load(recipe, tokenizers)
     reporter = (reporter or default_reporter()) if processes.main else Reporter()
     trainer = Trainer(recipe, data, run, processes=processes, reporter=reporter)
     if saved:
