@@ -197,6 +197,7 @@ def test_folder_and_unreadable_file_as_pairs_are_named(
         (["--device", "abacus"], "--device abacus: cannot be used here ("),
         (["--resume"], "headlights-run holds no run to continue: recipe.toml is missing; begin one without"),
         (["--resume", "--recipe", "demo"], "--recipe demo cannot go with --resume: the run has a recipe"),
+        (["--seed", str(2**63)], f"recipe: training.seed: input should be less than {2**63}, got {2**63}"),
     ],
 )
 def test_options_that_cannot_be_are_named(

@@ -20,7 +20,7 @@ from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Reporter
 from headlights.translation.rates import learning_rate
-from headlights.translation.recipe import TrainingConfig
+from headlights.translation.recipe import RecipeError, TrainingConfig
 from headlights.translation.runs import RunFolder
 from headlights.translation.training import Interrupted, TrainingError, train
 from headlights.translation.translator import Translator
@@ -337,7 +337,7 @@ def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path
 
 def test_data_of_which_nothing_is_left_is_the_inputs_fault(tmp_path: Path) -> None:
     recipe = toy_recipe(tmp_path).changed({"data.max_length": 1})
-    with pytest.raises(CorpusError, match="no sentence pairs left"):
+    with pytest.raises(CorpusError, match=r"train.tsv: every sentence pair has a side of more than 1 tok"):
         train(recipe, out=tmp_path / "run", reporter=Reporter())
     assert not (tmp_path / "run").exists()
 
@@ -364,6 +364,13 @@ def test_training_stops_early_when_nothing_gets_better(
     patient = recipe.changed({"training.patience": 4, "training.max_updates": 17})
     train(patient, out=run, resume=True, device="cpu", reporter=Reporter())
     assert RunFolder(run).update_of(run / "best") == 17
+
+
+def test_a_model_that_cannot_be_built_is_the_recipes_fault(tmp_path: Path) -> None:
+    recipe = toy_recipe(tmp_path).changed({"model.embed_dim": 10**18})
+    with pytest.raises(RecipeError, match="model: none of these sizes can be built here: Storage size calc"):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_state_from_before_there_was_patience_goes_on(toy_run: Path, tmp_path: Path) -> None:

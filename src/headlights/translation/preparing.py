@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headlights.translation.corpus import CorpusError, Pair, is_blank, read, write_jsonl
 from headlights.translation.corpus.filters import Dropped, Seen, SizeFilter
@@ -125,6 +126,7 @@ class _Preparation:
     ) -> None:
         self.train, self.valid, self.config, self.tell = train, valid, config, on_progress
         self.report = PrepareReport()
+        self._number_of = {str(path): number for number, path in enumerate(train)}
 
     def write(self, folder: Path) -> None:
         """Fill an empty folder."""
@@ -196,13 +198,18 @@ class _Preparation:
                     if reason is not None:
                         self.report.dropped.add(reason, pair.origin)
                 kept = np.array([reason is None for reason in reasons])
-                writer.write(source.keep(kept), target.keep(kept))
+                writer.write(source.keep(kept), target.keep(kept), self._places(pairs)[kept])
                 self.report.kept += int(kept.sum())
                 self.report.source_tokens += int(source.lengths[kept].sum())
                 self.report.target_tokens += int(target.lengths[kept].sum())
 
                 self.tell("encoding", self.report.read, self._filled_pairs)
         return held
+
+    def _places(self, pairs: Sequence[Pair]) -> NDArray[np.int32]:
+        """Which file and which line each pair is from."""
+        origins = [pair.origin.rpartition(":") for pair in pairs]
+        return np.array([(self._number_of[file], int(line)) for file, _, line in origins], dtype=np.int32)
 
     def _chunks(self, held_out: set[int], held: list[Pair]) -> Iterator[list[Pair]]:
         """The pairs to encode: neither blank nor held out nor, unless asked for, seen before."""

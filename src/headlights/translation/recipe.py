@@ -135,7 +135,7 @@ class TrainingConfig(_Section):
     validations: int = Field(10, ge=1)
     patience: int | None = Field(None, ge=1)
     tensorboard: bool = False
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, lt=2**63)
 
     @model_validator(mode="after")
     def _ends(self) -> "TrainingConfig":

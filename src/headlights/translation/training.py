@@ -6,15 +6,12 @@ from typing import Any
 
 import torch
 
-from headlights._errors import InputError
 from headlights.translation.board import check_tensorboard
-from headlights.translation.corpus import CorpusError
-from headlights.translation.data import TrainingData, load_data
+from headlights.translation.data import load_data
 from headlights.translation.processes import Processes
 from headlights.translation.progress import Reporter, default_reporter
 from headlights.translation.recipe import Recipe, check_recipe, load_recipe
 from headlights.translation.runs import RunFolder
-from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.trainer import Interrupted, Trainer, TrainingError
 from headlights.translation.translator import Translator
 
@@ -73,7 +70,7 @@ def _train(
     saved = resume and run.can_resume()
     tokenizers = run.resume_tokenizers() if saved else None
     torch.manual_seed(recipe.training.seed)
-    data = _load(recipe, tokenizers)
+    data = load_data(recipe, tokenizers=tokenizers)
     reporter = (reporter or default_reporter()) if processes.main else Reporter()
     trainer = Trainer(recipe, data, run, processes=processes, reporter=reporter)
     if saved:
@@ -82,13 +79,3 @@ def _train(
         (run.write_recipe if saved else run.create)(recipe)
     trainer.run_to_the_end()
     return trainer.best()
-
-
-def _load(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> TrainingData:
-    """The data of a recipe; whatever data is refused for comes from outside, and is told so."""
-    try:
-        return load_data(recipe, tokenizers=tokenizers)
-    except (CorpusError, InputError):
-        raise
-    except ValueError as error:
-        raise CorpusError(str(error)) from error
