@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from headlights.translation.prepared import (
     pair_writer,
 )
 from headlights.translation.recipe import TokenizerConfig
+from headlights.translation.starting import tokenizer_config
+from headlights.translation.tokenizer import Tokenizer
 
 _CHUNK = 4096  # pairs that a worker gets at a time
 
@@ -85,6 +87,7 @@ def prepare(
     *,
     valid: Sequence[str | Path] = (),
     config: PrepareConfig | None = None,
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
     on_progress: OnProgress | None = None,
 ) -> PrepareReport:
     """Filter a corpus and write it as token ids, in memory that does not grow with it but for 8 bytes a pair.
@@ -96,6 +99,8 @@ def prepare(
         out: The folder to make; an older prepared folder is replaced once the new one is whole.
         valid: Files of validation pairs. Default: some of `train` are held out.
         config: How. Default: `PrepareConfig()`.
+        tokenizers: For source and target, of a model that is to be trained on; in the place of those that
+            `config` says how to learn. Default: they are learned.
         on_progress: Told how far it is. Default: nobody is.
 
     Returns:
@@ -109,7 +114,9 @@ def prepare(
     config, folder = config or PrepareConfig(), Path(out)
     if folder.exists() and not is_prepared(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderError(f"{folder} holds something else: choose another folder, or empty this one")
-    work = _Preparation(train, valid, config, on_progress or (lambda *_: None))
+    if tokenizers is not None:
+        config = replace(config, tokenizer=tokenizer_config(*tokenizers), tokenizer_pairs=0)
+    work = _Preparation(train, valid, config, tokenizers, on_progress or (lambda *_: None))
     replace_folder(folder, work.write)
     return work.report
 
@@ -122,9 +129,11 @@ class _Preparation:
         train: Sequence[str | Path],
         valid: Sequence[str | Path],
         config: PrepareConfig,
+        tokenizers: tuple[Tokenizer, Tokenizer] | None,
         on_progress: OnProgress,
     ) -> None:
         self.train, self.valid, self.config, self.tell = train, valid, config, on_progress
+        self.tokenizers = tokenizers
         self.report = PrepareReport()
         self._number_of = {str(path): number for number, path in enumerate(train)}
 
@@ -132,7 +141,7 @@ class _Preparation:
         """Fill an empty folder."""
         started = time.monotonic()
         sample, held_out = self._draw()
-        tokenizers = train_tokenizers(self.config.tokenizer, sample)
+        tokenizers = self.tokenizers or train_tokenizers(self.config.tokenizer, sample)
         sample.clear()
         files = save_tokenizers(folder, *tokenizers)
         with PairEncoder(files[0], files[-1], self.config.workers) as encoder:

@@ -34,7 +34,7 @@ from headlights.translation.tokenizer import Tokenizer
 _FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their number of pairs is compared
 _BOARD = "tensorboard"
 _LATER = {"waited"}  # runs begun before there was patience go on without it
-_ORDER_OF_DATA = ("training.batch_tokens", "training.seed")
+_FIXED = ("training.batch_tokens", "training.seed", "training.start")  # what has been done rests on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,8 @@ class RunFolder:
     def check_continues(self, recipe: Recipe) -> None:
         """Refuse a recipe that the run in the folder cannot go on with.
 
-        What the model is and the order of the data must stay; limits, rates and the like may change.
+        What the model is, where it came from and the order of the data must stay; limits, rates and the like
+        may change.
 
         Args:
             recipe: The recipe to go on with.
@@ -196,7 +197,7 @@ class RunFolder:
         """
         before, now = dict(_keys(self.recipe())), dict(_keys(recipe))
         for key, value in now.items():
-            fixed = key not in _FILES and (not key.startswith("training.") or key in _ORDER_OF_DATA)
+            fixed = key not in _FILES and (not key.startswith("training.") or key in _FIXED)
             if fixed and value != before[key]:
                 raise FolderError(
                     f"{key} cannot change while a run goes on: {self.path} has {before[key]!r}, got "

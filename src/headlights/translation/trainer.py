@@ -341,6 +341,8 @@ class Trainer:
             "update": self.progress.update,
             "seconds": round(self.progress.seconds, 1),
         }
+        if self.config.start:
+            training["start"] = self.config.start
         if validation is not None:
             training["validation_bleu"] = round(validation.bleu, 2)
             training["validation_loss"] = round(validation.loss, 4)
