@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from headlights.translation import judging, training
+from headlights.translation.runs import RunFolder
 from tests.cli.conftest import Command
 from tests.cli.test_app import program
-from tests.translation.toy import fingerprint
+from tests.translation.toy import fingerprint, write_pairs
 
 LONG = ("--updates", "100000", "--set", "training.validations=5000", "--device", "cpu", "--threads", "1")
 
@@ -86,6 +87,9 @@ def test_killed_by_the_system_goes_on_with_the_printed_command(
     out = tmp_path / "run"
     process = started(recipe, out)
     wait_for(out / "last", process)
+    error = headlights("train", "--resume", "--out", out).error
+    assert error.startswith(f"{out} is being trained into by process {process.pid} on ")
+    assert error.endswith("; wait until it ends, or choose another folder")
     process.kill()
     process.communicate()
     text = tmp_path / "text"
@@ -194,6 +198,8 @@ def test_folder_and_unreadable_file_as_pairs_are_named(
         (["--device", "abacus"], "--device abacus: cannot be used here ("),
         (["--resume"], "headlights-run holds no run to continue: recipe.toml is missing; begin one without"),
         (["--resume", "--recipe", "demo"], "--recipe demo cannot go with --resume: the run has a recipe"),
+        (["--resume", "--from", "m"], "--from m cannot go with --resume: the run has begun already; train "),
+        (["--seed", str(2**63)], f"recipe: training.seed: input should be less than {2**63}, got {2**63}"),
     ],
 )
 def test_options_that_cannot_be_are_named(
@@ -201,6 +207,48 @@ def test_options_that_cannot_be_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert headlights("train", *arguments).error.startswith(expected)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_goes_on_from_a_model_on_other_data(
+    headlights: Command, model: Path, tmp_path: Path
+) -> None:
+    out, pairs = tmp_path / "run", write_pairs(tmp_path / "other.tsv", 53, skip=2)
+    started = headlights("train", "--from", model, "--pairs", pairs, "--out", out, "--updates", "3")
+    assert started.status == 0
+    # The old validation pairs are of other data, too.
+    assert started.errors.startswith(
+        "no validation file: held out 5 of the training pairs (seed 1)\n48 training"
+    )
+    assert json.loads((out / "best" / "training.json").read_text())["start"] == str(model)
+    assert RunFolder(out).recipe().model == RunFolder(model).recipe().model
+    went_on = headlights("train", "--resume", "--out", out, "--updates", "4")
+    assert went_on.status == 0
+    assert "going on at update 3\n" in went_on.errors
+
+
+def test_prepared_text_for_a_model(headlights: Command, model: Path, tmp_path: Path) -> None:
+    pairs, prepared = write_pairs(tmp_path / "other.tsv", 53, skip=2), tmp_path / "prepared"
+    options = ("--pairs", pairs, "--out", prepared, "--workers", "1", "--from", model)
+    assert headlights("prepare", *options).status == 0
+    start = ("train", "--from", model, "--prepared", prepared)
+    assert headlights(*start, "--updates", "2", "--out", tmp_path / "run").status == 0
+    assert headlights("prepare", *options, "--recipe", "demo").error == (
+        "--from cannot go with --recipe and --tokenizer-pairs: the model has its tokenizer"
+    )
+    refused = "which training goes on from, has tokenizer.lowercase = False (the recipe says True)"
+    assert refused in headlights("prepare", *options, "--lowercase").error
+
+
+def test_a_start_that_cannot_be_is_named(headlights: Command, model: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "run")
+    assert headlights("train", "--from", tmp_path / "none", *out).error.startswith(
+        f"{tmp_path / 'none'} does not exist; expected a model folder or the run folder of"
+    )
+    assert headlights("train", "--from", model, "--set", "model.layers=2", *out).error == (
+        f"{model}, which training goes on from, has model.layers = 1 (the recipe says 2); leave that out of "
+        "the recipe, or train a new model"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -69,7 +69,7 @@ def test_what_is_shown_is_taken_back_when_the_block_fails() -> None:
 def averaged_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("averaged")
-    restless = {"learning_rate": 5e-2, "schedule": "inverse-sqrt", "final_rate": 1.0}
+    restless = {"learning_rate": 1e-1, "schedule": "inverse-sqrt", "final_rate": 1.0}
     recipe = toy_recipe(folder, average=UPDATES, accumulate=2, max_updates=30, **restless)
     train(recipe, out=folder / "run", device="cpu", reporter=Reporter())
     return folder / "run"

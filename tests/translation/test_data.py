@@ -8,7 +8,7 @@ import pytest
 
 from headlights.translation.corpus import CorpusError, Pair, grammar
 from headlights.translation.data import TrainingData, load_data
-from headlights.translation.recipe import check_recipe
+from headlights.translation.recipe import RecipeError, check_recipe
 from headlights.translation.tokenizer import Tokenizer
 
 PAIRS = [(f"source number {i}", f"numero {i} del testo") for i in range(47)]
@@ -163,5 +163,19 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"only one sentence pair in .*one\.tsv and no validation file"):
         load({"train": [one]})
     assert len(load({"train": [one], "valid": [one]}).train) == 1
-    with pytest.raises(ValueError, match="no sentence pairs left to batch: 3 given, max_length=1"):
+    with pytest.raises(
+        CorpusError,
+        match=r"some\.tsv: every sentence pair has a side of more than 1 tokens; raise data\.max_l",
+    ):
         load({"train": [some], "valid": [some], "max_length": 1})
+
+
+def test_a_built_in_corpus_that_teaches_too_little_is_the_recipes_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_small(**_: int) -> None:
+        raise ValueError("train: 100 pairs teach too few words for the other splits; expected 1000 or more")
+
+    monkeypatch.setattr(grammar, "splits", too_small)
+    with pytest.raises(RecipeError, match=r"data\.built_in: 100 pairs teach too few words .*; set 1000 or "):
+        load({"built_in": 100})

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 
@@ -161,6 +162,49 @@ def test_a_prepared_folder_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         load_data(recipe(out), tokenizers=(other.source_tokenizer, other.target_tokenizer))
 
 
+def test_each_pair_knows_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "_ROWS", 5)
+    tables = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    write_jsonl([PAIRS[0], Pair("", ""), *PAIRS[1:20]], tables[0])
+    write_jsonl([PAIRS[3], *PAIRS[20:40]], tables[1])  # the first of them has come before
+    prepare(tables, tmp_path / "out", config=PrepareConfig(tokenizer=WORDS, held_out=7))
+    stored = load_prepared(tmp_path / "out")
+    decode = stored.source_tokenizer.decode
+    assert len(stored.origins) == len(stored.source) == 36  # 40 less a tenth
+    for row, origin in enumerate(stored.origins):
+        file, _, line = origin.rpartition(":")
+        record = json.loads(Path(file).read_text().splitlines()[int(line) - 1])
+        assert decode(stored.source.joined(torch.tensor([row])).tolist()) == record["source"]
+    assert stored.origins[1:3] == [stored.origins[1], stored.origins[2]]
+    found = load_data(recipe(tmp_path / "out")).name_pairs([35, 0])
+    assert found == f"{stored.origins[0]}, {stored.origins[35]}"
+    assert found.endswith(f"{tables[1]}:21")
+
+
+def test_folders_from_before_pairs_had_places_say_the_number(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare(corpus(tmp_path), out, config=PrepareConfig(tokenizer=WORDS))
+    expected = list(load_data(recipe(out)).train.batches(0))
+    rewrite(out / "train.arrow", ["source", "target"])
+    found = load_data(recipe(out))
+    for batch, wanted in zip(found.train.batches(0), expected, strict=True):
+        assert torch.equal(batch.source, wanted.source)
+    assert found.name_pairs([4, 2]) == f"pair 3 of {out}, pair 5 of {out}"
+    rewrite(out / "train.arrow", ["source"])
+    with pytest.raises(
+        FolderError,
+        match=r"train.arrow: expected columns source, .* line, got source: list<item: int32>; ",
+    ):
+        load_prepared(out)
+
+
+def rewrite(path: Path, columns: list[str]) -> None:
+    """Leave only some columns of an Arrow file."""
+    table = pa.ipc.open_file(path.read_bytes()).read_all().select(columns)
+    with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, table.schema) as file:
+        file.write_table(table)
+
+
 def test_broken_folders_are_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(FolderError, match=r"out: there is no prepared.json; expected a folder written by"):
@@ -179,6 +223,9 @@ def test_broken_folders_are_named(tmp_path: Path) -> None:
     report = json.loads((out / "prepared.json").read_text())
     (out / "prepared.json").write_text(json.dumps({**report, "version": 99}))
     with pytest.raises(FolderError, match=r"expected format 'headlights-prepared', version 1, got .*, 99"):
+        load_prepared(out)
+    (out / "prepared.json").write_text(json.dumps({**report, "tokenizer": None}))
+    with pytest.raises(FolderError, match=r"prepared.json: must name its files and its tokenizer; prepare"):
         load_prepared(out)
 
 

@@ -20,7 +20,7 @@ from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Reporter
 from headlights.translation.rates import learning_rate
-from headlights.translation.recipe import TrainingConfig
+from headlights.translation.recipe import RecipeError, TrainingConfig
 from headlights.translation.runs import RunFolder
 from headlights.translation.training import Interrupted, TrainingError, train
 from headlights.translation.translator import Translator
@@ -337,7 +337,7 @@ def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path
 
 def test_data_of_which_nothing_is_left_is_the_inputs_fault(tmp_path: Path) -> None:
     recipe = toy_recipe(tmp_path).changed({"data.max_length": 1})
-    with pytest.raises(CorpusError, match="no sentence pairs left"):
+    with pytest.raises(CorpusError, match=r"train.tsv: every sentence pair has a side of more than 1 tok"):
         train(recipe, out=tmp_path / "run", reporter=Reporter())
     assert not (tmp_path / "run").exists()
 
@@ -364,6 +364,38 @@ def test_training_stops_early_when_nothing_gets_better(
     patient = recipe.changed({"training.patience": 4, "training.max_updates": 17})
     train(patient, out=run, resume=True, device="cpu", reporter=Reporter())
     assert RunFolder(run).update_of(run / "best") == 17
+
+
+@pytest.mark.parametrize("stop_at", [4, 10], ids=lambda n: f"after{n}")
+def test_all_that_a_state_may_hold_is_taken_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    """Case 20 with a running mean, own words drawn at random, summed batches, and an early end."""
+
+    def judged(folder: ModelFolder, *_: Any) -> tuple[float, float]:
+        size = sum(float(each.detach().double().square().sum()) for each in folder.model.parameters())
+        return 10.0 - abs(folder.training["update"] - 6), size  # best at update 6, and the mean is smaller
+
+    monkeypatch.setattr(trainer, "judge", judged)
+    content = toy_content(tmp_path / "data", average=5, accumulate=2, patience=3, validations=8)
+    content["forcing"] = {"schedule": "linear", "updates": 9, "final": 0.2}
+    train(content, out=tmp_path / "whole", device="cpu", reporter=Reporter())
+    with pytest.raises(Interrupted):
+        train(content, out=tmp_path / "run", device="cpu", reporter=Listener(stop_at))
+    torch.manual_seed(999)
+    listener = Listener()
+    train(content, out=tmp_path / "run", resume=True, device="cpu", reporter=listener)
+    assert listener.updates == list(range(stop_at + 1, 16))  # validations 9, 12 and 15 are no better than 6
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+    state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
+    assert (state["waited"], state["best"]["update"], state["best"]["averaged"]) == (3, 6, True)
+
+
+def test_a_model_that_cannot_be_built_is_the_recipes_fault(tmp_path: Path) -> None:
+    recipe = toy_recipe(tmp_path).changed({"model.embed_dim": 10**18})
+    with pytest.raises(RecipeError, match="model: none of these sizes can be built here: Storage size calc"):
+        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_state_from_before_there_was_patience_goes_on(toy_run: Path, tmp_path: Path) -> None:

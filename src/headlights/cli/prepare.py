@@ -24,8 +24,13 @@ def command(
         Path | None, typer.Option(help="Both in one file. Default: some pairs are held out.")
     ] = None,
     recipe: Annotated[
-        str, typer.Option(help="Whose tokenizer to learn: a recipe's name or a TOML file.")
-    ] = "rnn-small",
+        str | None,
+        typer.Option(help="Whose tokenizer to learn: a recipe's name or a TOML file. Default: rnn-small."),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Take the tokenizer of a model, for `train --from`."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe, e.g. tokenizer.joint=true."),
@@ -36,8 +41,9 @@ def command(
     max_ratio: Annotated[float, typer.Option(help="How many times longer one side may be, in tokens.")] = 9.0,
     duplicates: Annotated[bool, typer.Option("--duplicates", help="Keep pairs that came before.")] = False,
     tokenizer_pairs: Annotated[
-        int, typer.Option(min=1, help="Pairs at most to learn the tokenizer from.")
-    ] = 1_000_000,
+        int | None,
+        typer.Option(min=1, help="Pairs at most to learn the tokenizer from. Default: a million."),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one a core.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is held out and learned from.")] = 1,
 ) -> None:
@@ -48,14 +54,25 @@ def command(
     headlights train --prepared prepared --out run
     """
     from headlights.translation.corpus.filters import SizeFilter
+    from headlights.translation.folders import ModelFolder
     from headlights.translation.preparing import PrepareConfig, prepare
     from headlights.translation.recipe import load_recipe
+    from headlights.translation.starting import fitted, recipe_of, tokenizer_config
 
     train = paths_of(source, target, pairs)
     if not train:
         raise UsageError("prepare needs sentence pairs: give --source and --target, or --pairs")
     given = {"tokenizer.lowercase": True} if lowercase else {}
-    chosen = load_recipe(recipe).changed(given, set_ or [])
+    tokenizers = None
+    if start is None:
+        chosen = load_recipe(recipe or "rnn-small").changed(given, set_ or [])
+    elif recipe is not None or tokenizer_pairs is not None:
+        raise UsageError("--from cannot go with --recipe and --tokenizer-pairs: the model has its tokenizer")
+    else:
+        model = ModelFolder.load(start)
+        tokenizers = model.source_tokenizer, model.target_tokenizer
+        changed = recipe_of(start).changed(given, set_ or [])
+        chosen = fitted(changed, model.model.config, tokenizer_config(*tokenizers), start)
     try:
         sizes = SizeFilter(min_length, max_length, max_ratio)
     except ValueError as error:
@@ -65,13 +82,13 @@ def command(
         sizes=sizes,
         duplicates=duplicates,
         held_out=chosen.data.held_out,
-        tokenizer_pairs=tokenizer_pairs,
+        tokenizer_pairs=tokenizer_pairs or 1_000_000,
         seed=seed,
         workers=workers or os.cpu_count() or 1,
     )
     valid = paths_of(valid_source, valid_target, valid_pairs, "--valid-")
     with progress("pairs") as tell:
-        report = prepare(train, out, valid=valid, config=config, on_progress=tell)
+        report = prepare(train, out, valid=valid, config=config, tokenizers=tokenizers, on_progress=tell)
     _print(report)
     print(f"prepared: {out}")
 

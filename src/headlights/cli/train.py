@@ -32,7 +32,14 @@ def command(
     ] = None,
     out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("headlights-run"),
     recipe: Annotated[
-        str | None, typer.Option(help="A recipe's name or a TOML file. Default: rnn-small.")
+        str | None,
+        typer.Option(
+            help="A recipe's name or a TOML file. Default: rnn-small; with --from, the model's own."
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Start from a model or run folder, on other data."),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Train at most that long.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data at most.")] = None,
@@ -57,35 +64,39 @@ def command(
     Without any, on the built-in English-Italian corpus. For example:
     headlights train --source train.de --target train.en --out run
     """
+    from headlights.translation.prepared import load_prepared
     from headlights.translation.processes import is_main
     from headlights.translation.recipe import load_recipe
     from headlights.translation.runs import RunFolder
+    from headlights.translation.starting import recipe_of
     from headlights.translation.training import train
 
     set_threads(threads)
     overrides: dict[str, Any] = {
         "data.train": paths_of(source, target, pairs) or None,
         "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
+        "data.prepared": None if prepared is None else str(prepared.absolute()),
         "training.max_minutes": minutes,
         "training.max_epochs": epochs,
         "training.max_updates": updates,
         "training.seed": seed,
         "training.tensorboard": True if tensorboard else None,
+        "training.start": None if start is None else str(start.absolute()),
         "tokenizer.lowercase": True if lowercase else None,
     }
-    if prepared is not None:
-        from headlights.translation.prepared import load_prepared
-
-        overrides["data.prepared"] = str(prepared.absolute())
-        for key, value in load_prepared(prepared).report["tokenizer"].items():
-            overrides.setdefault(f"tokenizer.{key}", value)
     given = {key: value for key, value in overrides.items() if value is not None}
-    if resume and recipe is not None:
-        raise UsageError(
-            f"--recipe {recipe} cannot go with --resume: the run has a recipe of its own; change limits and "
-            "rates with --set"
-        )
-    base = RunFolder(out).recipe() if resume else load_recipe(recipe or "rnn-small")
+    if resume:
+        _check_resume(recipe, start)
+        base = RunFolder(out).recipe()
+    elif start is not None and recipe is None:
+        base = recipe_of(start.absolute())
+        if "data.train" in given or "data.prepared" in given:  # in the place of all the model was trained on
+            given = {"data.train": (), "data.valid": (), "data.prepared": ""} | given
+    else:
+        base = load_recipe(recipe or "rnn-small")
+    if prepared is not None and not (resume or start or base.training.start):  # those have their tokenizers
+        tokenizer = load_prepared(prepared).report["tokenizer"]
+        given = {f"tokenizer.{key}": value for key, value in tokenizer.items()} | given
     translator = train(base.changed(given, set_ or []), out=out, resume=resume, device=check_device(device))
     if not is_main():
         return
@@ -93,3 +104,17 @@ def command(
     print(
         f"best model: {out / 'best'} (update {report['update']}, validation BLEU {report['validation_bleu']})"
     )
+
+
+def _check_resume(recipe: str | None, start: Path | None) -> None:
+    """Refuse what a run that goes on has of its own."""
+    if recipe is not None:
+        raise UsageError(
+            f"--recipe {recipe} cannot go with --resume: the run has a recipe of its own; change limits and "
+            "rates with --set"
+        )
+    if start is not None:
+        raise UsageError(
+            f"--from {start} cannot go with --resume: the run has begun already; train into a new folder to "
+            "start from another model"
+        )

@@ -3,12 +3,16 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from headlights.translation.batches import TokenBatches
 from headlights.translation.corpus import CorpusError, NonBlank, Pair, grammar, read
 from headlights.translation.folders import FolderError
 from headlights.translation.prepared import load_prepared
-from headlights.translation.recipe import DataConfig, Recipe, TokenizerConfig
+from headlights.translation.recipe import DataConfig, Recipe, RecipeError, TokenizerConfig
+from headlights.translation.sentences import Sentences
 from headlights.translation.tokenizer import Tokenizer
 
 
@@ -22,7 +26,7 @@ class TrainingData:
         train: Batches to train on.
         valid: Pairs to validate with.
         notes: What was done to the data and should be said, a line each.
-        origins: "file:line" of each training pair; empty for a prepared folder.
+        origins: Where each training pair is from, as "file:line"; "" for a pair that is from no file.
     """
 
     source_tokenizer: Tokenizer
@@ -30,7 +34,7 @@ class TrainingData:
     train: TokenBatches
     valid: list[Pair]
     notes: tuple[str, ...]
-    origins: tuple[str, ...] = ()
+    origins: Sequence[str]
 
     def name_pairs(self, indices: Sequence[int], most: int = 5) -> str:
         """Some training pairs, for a message.
@@ -42,10 +46,7 @@ class TrainingData:
         Returns:
             Where each is from, in order: its file and line, or its number from 1 where there is no file.
         """
-        names = [
-            (self.origins[index] if self.origins else "") or f"training pair {index + 1}"
-            for index in sorted(indices)
-        ]
+        names = [self.origins[index] or f"training pair {index + 1}" for index in sorted(indices)]
         others = len(names) - most
         return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
 
@@ -59,7 +60,15 @@ class TrainingData:
         Returns:
             The batches.
         """
-        return _batches(self.source_tokenizer, self.target_tokenizer, pairs, max_tokens)
+        source, target = self.source_tokenizer, self.target_tokenizer
+        return TokenBatches(
+            [encoded.ids for encoded in source.encode_batch(pair.source for pair in pairs)],
+            [encoded.ids for encoded in target.encode_batch(pair.target for pair in pairs)],
+            max_tokens=max_tokens,
+            pad_id=target.pad_id,
+            bos_id=target.bos_id,
+            eos_id=target.eos_id,
+        )
 
 
 def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None = None) -> TrainingData:
@@ -74,18 +83,20 @@ def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None 
         Batches, validation pairs and tokenizers.
 
     Raises:
-        CorpusError: A file cannot be read, or has too few pairs.
+        CorpusError: A file cannot be read, or has too few pairs, or none is short enough.
         FolderError: The prepared folder cannot be used with this recipe.
-        ValueError: Every training pair is longer than `max_length`, or the vocabulary is too small for its
-            kind.
+        RecipeError: The built-in corpus cannot be that small.
     """
     if recipe.data.prepared:
         return _prepared(recipe, tokenizers)
     notes: list[str] = []
     train, valid = _pairs(recipe.data, recipe.training.seed, notes)
     source, target = tokenizers or train_tokenizers(recipe.tokenizer, train)
-    batches = _batches(
-        source, target, train, recipe.training.batch_tokens, recipe.training.seed, recipe.data.max_length
+    batches = _training_batches(
+        Sentences.of(encoded.ids for encoded in source.encode_batch(pair.source for pair in train)),
+        Sentences.of(encoded.ids for encoded in target.encode_batch(pair.target for pair in train)),
+        target,
+        recipe,
     )
     notes += _too_long(batches, recipe.data.max_length)
     origins = tuple(pair.origin for pair in train)
@@ -97,26 +108,49 @@ def _prepared(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) ->
     path = recipe.data.prepared
     data = load_prepared(path)
     source, target = data.source_tokenizer, data.target_tokenizer
+    if tokenizers is None:
+        _check_tokenizer(recipe, data.report["tokenizer"])
+    elif not (tokenizers[0].same_as(source) and tokenizers[1].same_as(target)):
+        raise FolderError(
+            f"{path} has other tokenizers than the run began with; prepare the corpus with those of the "
+            "model (headlights prepare --from MODEL), or train a new model"
+        )
+    batches = _training_batches(data.source, data.target, target, recipe)
+    notes = _too_long(batches, recipe.data.max_length)
+    return TrainingData(source, target, batches, data.valid, notes, data.origins)
+
+
+def _check_tokenizer(recipe: Recipe, prepared: dict[str, Any]) -> None:
+    """Refuse a recipe that wants other tokenizers than a folder was prepared with."""
     wanted = recipe.tokenizer.model_dump()
-    for key, value in data.report["tokenizer"].items():
+    for key, value in prepared.items():
         if wanted.get(key) != value:
             raise FolderError(
-                f"{path} was prepared with tokenizer.{key} = {value!r}, the recipe has {wanted.get(key)!r}; "
-                f"set tokenizer.{key} in the recipe, or prepare the corpus again"
+                f"{recipe.data.prepared} was prepared with tokenizer.{key} = {value!r}, the recipe has "
+                f"{wanted.get(key)!r}; set tokenizer.{key} in the recipe, or prepare the corpus again"
             )
-    if tokenizers is not None and not (tokenizers[0].same_as(source) and tokenizers[1].same_as(target)):
-        raise FolderError(f"{path} has other tokenizers than the run began with; train into a new folder")
-    batches = TokenBatches(
-        data.source,
-        data.target,
+
+
+def _training_batches(
+    source: Sentences, target: Sentences, tokenizer: Tokenizer, recipe: Recipe
+) -> TokenBatches:
+    """What is short enough to be trained on, in batches."""
+    most = recipe.data.max_length
+    if not bool((torch.maximum(source.lengths, target.lengths) <= most).any()):
+        place = recipe.data.prepared or " and ".join(recipe.data.train) or "the built-in corpus"
+        raise CorpusError(
+            f"{place}: every sentence pair has a side of more than {most} tokens; raise data.max_length"
+        )
+    return TokenBatches(
+        source,
+        target,
         max_tokens=recipe.training.batch_tokens,
-        pad_id=target.pad_id,
-        bos_id=target.bos_id,
-        eos_id=target.eos_id,
+        pad_id=tokenizer.pad_id,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
         seed=recipe.training.seed,
-        max_length=recipe.data.max_length,
+        max_length=most,
     )
-    return TrainingData(source, target, batches, data.valid, _too_long(batches, recipe.data.max_length))
 
 
 def _too_long(batches: TokenBatches, max_length: int) -> tuple[str, ...]:
@@ -128,7 +162,13 @@ def _too_long(batches: TokenBatches, max_length: int) -> tuple[str, ...]:
 def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair], list[Pair]]:
     """Training and validation pairs."""
     if not config.train:
-        splits = grammar.splits(train=config.built_in, valid=config.held_out)
+        try:
+            splits = grammar.splits(train=config.built_in, valid=config.held_out)
+        except ValueError:
+            raise RecipeError(
+                f"data.built_in: {config.built_in} pairs teach too few words to validate and test with; set "
+                "1000 or more"
+            ) from None
         return list(splits.train), list(splits.valid)
     train = _read(config.train, "training", notes)
     if config.valid:
@@ -186,23 +226,3 @@ def train_tokenizers(config: TokenizerConfig, pairs: Sequence[Pair]) -> tuple[To
         joint = learn(text for pair in pairs for text in (pair.source, pair.target))
         return joint, joint
     return learn(pair.source for pair in pairs), learn(pair.target for pair in pairs)
-
-
-def _batches(
-    source: Tokenizer,
-    target: Tokenizer,
-    pairs: Sequence[Pair],
-    max_tokens: int,
-    seed: int = 0,
-    max_length: int | None = None,
-) -> TokenBatches:
-    return TokenBatches(
-        [encoded.ids for encoded in source.encode_batch(pair.source for pair in pairs)],
-        [encoded.ids for encoded in target.encode_batch(pair.target for pair in pairs)],
-        max_tokens=max_tokens,
-        pad_id=target.pad_id,
-        bos_id=target.bos_id,
-        eos_id=target.eos_id,
-        seed=seed,
-        max_length=max_length,
-    )

@@ -1,14 +1,16 @@
 """Prepared folders: token ids of a corpus in memory-mapped Arrow, ready to be trained on.
 
-A prepared folder holds `train.arrow` (two columns, `source` and `target`, of lists of int32), `valid.jsonl`
-(the validation pairs as text), the tokenizers as in a model folder, and `prepared.json`.
+A prepared folder holds `train.arrow` (columns `source` and `target` of lists of int32, and `file` and `line`
+of int32: which of the report's files a pair is from, counted from 0, and which line of it, from 1),
+`valid.jsonl` (the validation pairs as text), the tokenizers as in a model folder, and `prepared.json`, the
+report.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +26,9 @@ from headlights.translation.tokenizer import Tokenizer
 
 FORMAT, FORMAT_VERSION = "headlights-prepared", 1
 TRAIN, VALID, REPORT = "train.arrow", "valid.jsonl", "prepared.json"
-_SIDES = ("source", "target")
+_SIDES, _PLACE = ("source", "target"), ("file", "line")
+_WITHOUT_PLACE = pa.schema([(side, pa.list_(pa.int32())) for side in _SIDES])  # as once prepared
+_SCHEMA = pa.schema([*_WITHOUT_PLACE, *(pa.field(name, pa.int32()) for name in _PLACE)])
 _ROWS = 2**16  # pairs in a record batch: 64 MiB at most, with sides of 128 tokens
 _AGAIN = "prepare the corpus again"
 
@@ -38,17 +42,18 @@ class PairWriter:
 
     def __init__(self, file: pa.ipc.RecordBatchFileWriter) -> None:
         self._file = file
-        self._waiting: list[tuple[Ids, Ids]] = []
+        self._waiting: list[tuple[Ids, Ids, NDArray[np.int32]]] = []
         self._rows = 0
 
-    def write(self, source: Ids, target: Ids) -> None:
+    def write(self, source: Ids, target: Ids, places: NDArray[np.int32]) -> None:
         """Add pairs behind those written.
 
         Args:
             source: One side.
             target: The other, as many sentences.
+            places: File and line of each, shape (sentences, 2).
         """
-        self._waiting.append((source, target))
+        self._waiting.append((source, target, places))
         self._rows += len(source.lengths)
         if self._rows >= _ROWS:
             self.flush()
@@ -56,14 +61,15 @@ class PairWriter:
     def flush(self) -> None:
         """Write what is waiting."""
         if self._rows:
-            columns = [
+            *sides, places = zip(*self._waiting, strict=True)
+            columns: list[pa.Array] = [
                 _as_lists(
-                    np.concatenate([pair[side].flat for pair in self._waiting]),
-                    np.concatenate([pair[side].lengths for pair in self._waiting]),
+                    np.concatenate([ids.flat for ids in side]), np.concatenate([ids.lengths for ids in side])
                 )
-                for side in (0, 1)
+                for side in sides
             ]
-            self._file.write_batch(pa.RecordBatch.from_arrays(columns, _SIDES))
+            columns += map(pa.array, np.concatenate(places).T.copy())
+            self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
         self._waiting, self._rows = [], 0
 
 
@@ -77,8 +83,7 @@ def pair_writer(path: Path) -> Iterator[PairWriter]:
     Yields:
         What to write the pairs to.
     """
-    schema = pa.schema([(side, pa.list_(pa.int32())) for side in _SIDES])
-    with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, schema) as file:
+    with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, _SCHEMA) as file:
         writer = PairWriter(file)
         yield writer
         writer.flush()
@@ -114,6 +119,38 @@ class StoredSentences(Sentences):
         return torch.from_numpy(np.concatenate([np.zeros(0, np.int32), *pieces]))
 
 
+class StoredOrigins(Sequence[str]):
+    """Where each pair of a prepared folder is from, read from the disk when it is asked for.
+
+    Args:
+        path: The folder.
+        files: The files it was prepared from.
+        pairs: Its pairs; without the columns `file` and `line` they are called by their numbers.
+    """
+
+    def __init__(self, path: Path, files: Sequence[str], pairs: pa.Table) -> None:
+        self._path, self._files, self._pairs = path, files, pairs
+
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return int(self._pairs.num_rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """The origin of one pair, or of some."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        if self._pairs.schema != _SCHEMA:
+            return f"pair {index + 1} of {self._path}"
+        file, line = (self._pairs[name][index].as_py() for name in _PLACE)
+        return f"{self._files[file]}:{line}"
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedData:
     """What a prepared folder holds.
@@ -125,6 +162,7 @@ class PreparedData:
         source_tokenizer: For source text.
         target_tokenizer: For target text; the same object if they are joint.
         report: The content of `prepared.json`.
+        origins: Where each training pair is from.
     """
 
     source: StoredSentences
@@ -133,6 +171,7 @@ class PreparedData:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     report: dict[str, Any]
+    origins: StoredOrigins
 
 
 def is_prepared(path: Path) -> bool:
@@ -161,11 +200,17 @@ def load_prepared(path: str | Path) -> PreparedData:
             f"{folder / REPORT}: expected format {FORMAT!r}, version {FORMAT_VERSION}, got "
             f"{report.get('format')!r}, {report.get('version')!r}; {_AGAIN}"
         )
-    source, target = _open(folder / TRAIN)
-    return PreparedData(source, target, list(read_jsonl(folder / VALID)), *load_tokenizers(folder), report)
+    files, tokenizer = report.get("files"), report.get("tokenizer")
+    if not isinstance(files, list) or not isinstance(tokenizer, dict):
+        raise FolderError(f"{folder / REPORT}: must name its files and its tokenizer; {_AGAIN}")
+    pairs = _open(folder / TRAIN)
+    source, target = (StoredSentences(batch.column(side) for batch in pairs.to_batches()) for side in _SIDES)
+    valid = list(read_jsonl(folder / VALID))
+    origins = StoredOrigins(Path(path), files, pairs)
+    return PreparedData(source, target, valid, *load_tokenizers(folder), report, origins)
 
 
-def _open(path: Path) -> tuple[StoredSentences, StoredSentences]:
+def _open(path: Path) -> pa.Table:
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [file.get_batch(index) for index in range(file.num_record_batches)]
@@ -173,9 +218,10 @@ def _open(path: Path) -> tuple[StoredSentences, StoredSentences]:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}; {_AGAIN}") from None
     except pa.ArrowInvalid as error:
         raise FolderError(f"{path} is broken or cut short ({error}); {_AGAIN}") from None
-    if file.schema.names != list(_SIDES):
-        raise FolderError(f"{path}: expected columns source and target, got {file.schema.names}; {_AGAIN}")
-    return StoredSentences(b.column(0) for b in batches), StoredSentences(b.column(1) for b in batches)
+    if file.schema not in (_SCHEMA, _WITHOUT_PLACE):
+        found = ", ".join(f"{each.name}: {each.type}" for each in file.schema)
+        raise FolderError(f"{path}: expected columns source, target, file and line, got {found}; {_AGAIN}")
+    return pa.Table.from_batches(batches, file.schema)
 
 
 def _as_lists(flat: NDArray[np.int32], lengths: NDArray[np.int32]) -> pa.ListArray:

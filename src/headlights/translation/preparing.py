@@ -3,12 +3,13 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headlights.translation.corpus import CorpusError, Pair, is_blank, read, write_jsonl
 from headlights.translation.corpus.filters import Dropped, Seen, SizeFilter
@@ -25,6 +26,8 @@ from headlights.translation.prepared import (
     pair_writer,
 )
 from headlights.translation.recipe import TokenizerConfig
+from headlights.translation.starting import tokenizer_config
+from headlights.translation.tokenizer import Tokenizer
 
 _CHUNK = 4096  # pairs that a worker gets at a time
 
@@ -84,6 +87,7 @@ def prepare(
     *,
     valid: Sequence[str | Path] = (),
     config: PrepareConfig | None = None,
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
     on_progress: OnProgress | None = None,
 ) -> PrepareReport:
     """Filter a corpus and write it as token ids, in memory that does not grow with it but for 8 bytes a pair.
@@ -95,6 +99,8 @@ def prepare(
         out: The folder to make; an older prepared folder is replaced once the new one is whole.
         valid: Files of validation pairs. Default: some of `train` are held out.
         config: How. Default: `PrepareConfig()`.
+        tokenizers: For source and target, of a model that is to be trained on; in the place of those that
+            `config` says how to learn. Default: they are learned.
         on_progress: Told how far it is. Default: nobody is.
 
     Returns:
@@ -108,7 +114,9 @@ def prepare(
     config, folder = config or PrepareConfig(), Path(out)
     if folder.exists() and not is_prepared(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderError(f"{folder} holds something else: choose another folder, or empty this one")
-    work = _Preparation(train, valid, config, on_progress or (lambda *_: None))
+    if tokenizers is not None:
+        config = replace(config, tokenizer=tokenizer_config(*tokenizers), tokenizer_pairs=0)
+    work = _Preparation(train, valid, config, tokenizers, on_progress or (lambda *_: None))
     replace_folder(folder, work.write)
     return work.report
 
@@ -121,16 +129,19 @@ class _Preparation:
         train: Sequence[str | Path],
         valid: Sequence[str | Path],
         config: PrepareConfig,
+        tokenizers: tuple[Tokenizer, Tokenizer] | None,
         on_progress: OnProgress,
     ) -> None:
         self.train, self.valid, self.config, self.tell = train, valid, config, on_progress
+        self.tokenizers = tokenizers
         self.report = PrepareReport()
+        self._number_of = {str(path): number for number, path in enumerate(train)}
 
     def write(self, folder: Path) -> None:
         """Fill an empty folder."""
         started = time.monotonic()
         sample, held_out = self._draw()
-        tokenizers = train_tokenizers(self.config.tokenizer, sample)
+        tokenizers = self.tokenizers or train_tokenizers(self.config.tokenizer, sample)
         sample.clear()
         files = save_tokenizers(folder, *tokenizers)
         with PairEncoder(files[0], files[-1], self.config.workers) as encoder:
@@ -196,13 +207,18 @@ class _Preparation:
                     if reason is not None:
                         self.report.dropped.add(reason, pair.origin)
                 kept = np.array([reason is None for reason in reasons])
-                writer.write(source.keep(kept), target.keep(kept))
+                writer.write(source.keep(kept), target.keep(kept), self._places(pairs)[kept])
                 self.report.kept += int(kept.sum())
                 self.report.source_tokens += int(source.lengths[kept].sum())
                 self.report.target_tokens += int(target.lengths[kept].sum())
 
                 self.tell("encoding", self.report.read, self._filled_pairs)
         return held
+
+    def _places(self, pairs: Sequence[Pair]) -> NDArray[np.int32]:
+        """Which file and which line each pair is from."""
+        origins = [pair.origin.rpartition(":") for pair in pairs]
+        return np.array([(self._number_of[file], int(line)) for file, _, line in origins], dtype=np.int32)
 
     def _chunks(self, held_out: set[int], held: list[Pair]) -> Iterator[list[Pair]]:
         """The pairs to encode: neither blank nor held out nor, unless asked for, seen before."""

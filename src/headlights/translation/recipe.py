@@ -114,6 +114,9 @@ class TrainingConfig(_Section):
         validations: How often to validate, spread evenly over the training.
         patience: Stop early after that many validations without a better one; None: train to the limit.
         tensorboard: Also write the log's numbers for TensorBoard, into `tensorboard` in the run folder.
+        start: A model folder, or the run folder of a training, to start from: its model, which also decides
+            what the recipe leaves out of its sections `model` and `tokenizer`, with a fresh optimiser. Empty:
+            a new model.
         seed: Of everything random.
     """
 
@@ -135,7 +138,8 @@ class TrainingConfig(_Section):
     validations: int = Field(10, ge=1)
     patience: int | None = Field(None, ge=1)
     tensorboard: bool = False
-    seed: int = Field(1, ge=0)
+    start: str = ""
+    seed: int = Field(1, ge=0, lt=2**63)
 
     @model_validator(mode="after")
     def _ends(self) -> "TrainingConfig":
@@ -186,7 +190,7 @@ class Recipe(_Section):
         Raises:
             RecipeError: A key or value is wrong.
         """
-        content = self.model_dump()
+        content = self.model_dump(exclude_unset=True)
         changes = {**values, **dict(map(_assignment, assignments))}
         if any(f"training.{limit}" in changes for limit in LIMITS):
             content["training"].update(dict.fromkeys(LIMITS))

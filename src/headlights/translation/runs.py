@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from headlights.translation.folders import (
     write_json,
     write_tensors,
 )
+from headlights.translation.locks import LOCK, locked
 from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
@@ -32,7 +34,7 @@ from headlights.translation.tokenizer import Tokenizer
 _FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their number of pairs is compared
 _BOARD = "tensorboard"
 _LATER = {"waited"}  # runs begun before there was patience go on without it
-_ORDER_OF_DATA = ("training.batch_tokens", "training.seed")
+_FIXED = ("training.batch_tokens", "training.seed", "training.start")  # what has been done rests on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class RunFolder:
             raise FolderError(
                 f"{self.path} holds a run already: continue it with --resume, or choose another folder"
             )
-        begun = {"recipe.toml", "log.jsonl", ".recipe.toml.part", ".resume.new", _BOARD}
+        begun = {"recipe.toml", "log.jsonl", ".recipe.toml.part", ".resume.new", LOCK, _BOARD}
         if self.path.is_dir() and not {entry.name for entry in self.path.iterdir()} <= begun:
             raise FolderError(f"{self.path} is not empty: choose another folder, or empty this one")
 
@@ -136,12 +138,37 @@ class RunFolder:
             FolderError: It cannot be written, or `check_free` refuses it.
         """
         self.check_free()
+        self._make()
+        self.write_recipe(recipe)
+        self.trim_log(0)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep all other trainings out of the folder inside the block.
+
+        A folder that is made for this, and that nothing was written into, is removed at the end.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            FolderError: Another training holds it, or it cannot be made or written to.
+        """
+        missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
+        self._make()
+        try:
+            with locked(self.path):
+                yield
+        finally:
+            for each in missing:
+                with suppress(OSError):  # by now there is something in it
+                    each.rmdir()
+
+    def _make(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FolderError(f"{self.path} cannot be made: {error.strerror}") from None
-        self.write_recipe(recipe)
-        self.trim_log(0)
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Store `recipe.toml`."""
@@ -159,7 +186,8 @@ class RunFolder:
     def check_continues(self, recipe: Recipe) -> None:
         """Refuse a recipe that the run in the folder cannot go on with.
 
-        What the model is and the order of the data must stay; limits, rates and the like may change.
+        What the model is, where it came from and the order of the data must stay; limits, rates and the like
+        may change.
 
         Args:
             recipe: The recipe to go on with.
@@ -169,7 +197,7 @@ class RunFolder:
         """
         before, now = dict(_keys(self.recipe())), dict(_keys(recipe))
         for key, value in now.items():
-            fixed = key not in _FILES and (not key.startswith("training.") or key in _ORDER_OF_DATA)
+            fixed = key not in _FILES and (not key.startswith("training.") or key in _FIXED)
             if fixed and value != before[key]:
                 raise FolderError(
                     f"{key} cannot change while a run goes on: {self.path} has {before[key]!r}, got "

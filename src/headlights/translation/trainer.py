@@ -19,7 +19,7 @@ from headlights.translation.judging import judge
 from headlights.translation.model import TranslationModel
 from headlights.translation.processes import Processes
 from headlights.translation.progress import Meter, Reporter, StopSignals
-from headlights.translation.recipe import Recipe
+from headlights.translation.recipe import Recipe, RecipeError
 from headlights.translation.runs import Progress, RunFolder, Validation
 from headlights.translation.translator import Translator
 from headlights.translation.updates import Diverged, Updater
@@ -62,6 +62,9 @@ class Trainer:
         run: Where to save.
         processes: Who trains together, and where.
         reporter: Told of progress.
+
+    Raises:
+        RecipeError: The model does not fit into memory.
     """
 
     def __init__(
@@ -78,8 +81,12 @@ class Trainer:
         self.processes = processes
         self.device = processes.device
         source, target = data.source_tokenizer, data.target_tokenizer
-        model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
-        self.model = model.to(self.device)
+        try:
+            model = TranslationModel(recipe.model, source.vocab_size, target.vocab_size, pad_id=target.pad_id)
+            self.model = model.to(self.device)
+        except RuntimeError as error:  # torch's, for want of memory
+            reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
+            raise RecipeError(f"model: none of these sizes can be built here: {reason}") from None
         self.updater = Updater(recipe, self.model, processes)
         processes.seed(self.config.seed, 0)
         self.progress = Progress(pairs=len(data.train))
@@ -334,6 +341,8 @@ class Trainer:
             "update": self.progress.update,
             "seconds": round(self.progress.seconds, 1),
         }
+        if self.config.start:
+            training["start"] = self.config.start
         if validation is not None:
             training["validation_bleu"] = round(validation.bleu, 2)
             training["validation_loss"] = round(validation.loss, 4)

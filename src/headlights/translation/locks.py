@@ -1,0 +1,75 @@
+"""One training at a time in a run folder, by a lock that the system takes back when its holder is gone."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headlights.translation.folders import FolderError
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep all other trainings out of a folder inside the block.
+
+    A killed process blocks nobody: its lock is gone with it, and the file it leaves only tells who it was.
+    Windows and some network file systems have no such locks: nobody is kept out there.
+
+    Args:
+        folder: The folder; it exists.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        FolderError: Another training holds it, or the lock's file cannot be written.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    path = folder / LOCK
+    descriptor = _taken(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _taken(path: Path) -> int:
+    """The open file of a lock that is ours, with our name in it."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise FolderError(f"{path} cannot be written: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise FolderError(
+                f"{path.parent} is being trained into by {holder or 'another process'}; wait until it ends, "
+                "or choose another folder"
+            ) from None
+        except OSError:  # a file system without locks
+            return descriptor
+        if _lies_at(path, descriptor):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            return descriptor
+        os.close(descriptor)  # who held it took it away between our opening and locking
+
+
+def _lies_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
