@@ -131,6 +131,7 @@ def test_two_models_translate_as_their_forcing_says() -> None:
             each.model.decoder.output.bias[each.target_tokenizer.unk_id] = -30.0
             each.model.decoder.output.bias[each.target_tokenizer.eos_id] += 2.0
     translator = Translator(*folders, device="cpu")
+    assert translator.attention_shape == (1, 1)
     found = translator.translate(ENGLISH, beam=4, n_best=4, attention=True)
     ended = [
         (line, each)
@@ -140,7 +141,10 @@ def test_two_models_translate_as_their_forcing_says() -> None:
         if each.words and each.tokens[-1] == "</s>" and tuple(w.text for w in words(each.text)) == each.words
     ]
     assert len({len(each.words) for _, each in ended}) >= 2
-    again = translator.align([line for line, _ in ended], [each.text for _, each in ended], attention=True)
+    given_texts = [line for line, _ in ended], [each.text for _, each in ended]
+    again = translator.align(*given_texts, attention=True, align_head=(0, 0))
+    for (_, one), score in zip(ended, translator.score(*given_texts), strict=True):
+        assert score.log_probability == pytest.approx(one.score, abs=1e-4)
     for (_, one), other in zip(ended, again, strict=True):
         assert one.words == other.words
         assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -159,6 +163,12 @@ class Looking(Toy):
         if not need_weights or not self.shares:
             return logits, state, None
         return logits, state, torch.tensor([[list(self.shares)]] * len(token_ids))  # (B, 1, H, M)
+
+
+def test_models_without_attention_have_none_together() -> None:
+    without = folder(score="none")
+    assert Translator(without, without, device="cpu").attention_shape == (0, 0)
+    assert Translator(without, folder(), device="cpu").attention_shape == (1, 1)
 
 
 def test_attention_is_the_mean_over_the_members_that_have_any() -> None:
