@@ -2,11 +2,13 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 from headlights.attention._blocks import FEWEST_ROWS
 from headlights.attention._mask_rules import Lengths, Mask
 from headlights.attention._mask_shapes import Grid
+from headlights.attention._reference import result_dtype
 from headlights.attention._score_base import Score, eager_obstacle
 from headlights.attention._scores import Function
 
@@ -18,6 +20,8 @@ SHARES = ((2**20, 1 / 2), (2**18, 1 / 4))
 PADDED_PAIRS, PADDED_SHARE = 2**13, 7 / 8
 """The kernel is called for each example alone, on its real keys, if that saves an example so many pairs, over
 all heads, and leaves at most this share of them."""
+WIDE_KEYS = 256
+"""With at most so many keys, forward and backward are faster in float32 than in half precision, on a CPU."""
 
 
 def blocks_pay(score: Score, mask: Mask | None, grid: Grid, *, fused: bool) -> bool:
@@ -42,6 +46,28 @@ def blocks_pay(score: Score, mask: Mask | None, grid: Grid, *, fused: bool) -> b
         return False  # the kernel leaves out by itself what these hide
     bound = next(share for fewest, share in SHARES if pairs >= fewest)
     return mask.shown_share(grid) <= bound
+
+
+def short_type(query: Tensor, key: Tensor, value: Tensor) -> torch.dtype | None:
+    """The half precision that the fused kernel would compute in, if it is faster to do so in float32.
+
+    On a processor the kernel's backward pass is slow in half precision: 2 to 7 times with up to 32 keys.
+
+    Args:
+        query: Float, shape (..., N, E).
+        key: Float, shape (..., M, E).
+        value: Float, shape (..., M, E_v).
+
+    Returns:
+        What the result is to be turned into; None to leave the kernel alone.
+    """
+    dtype = result_dtype(query)
+    if query.device.type != "cpu" or dtype not in (torch.bfloat16, torch.float16):
+        return None
+    trains = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    if not trains or eager_obstacle(query) is not None:  # a graph must not depend on the number of keys
+        return None
+    return dtype if key.shape[-2] <= WIDE_KEYS else None
 
 
 def real_lengths(query: Tensor, mask: Mask | None, grid: Grid) -> list[int] | None:

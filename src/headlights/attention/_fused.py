@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from headlights.attention._crossovers import real_lengths
+from headlights.attention._crossovers import real_lengths, short_type
 from headlights.attention._mask_rules import Grid, Mask
 from headlights.attention._rotary import Rotary
 from headlights.attention._score_base import Score, check_width
@@ -81,14 +81,36 @@ def attend_fused(
         is_causal = (scale is None or scale > 0) and mask.is_plain_causal(grid)
         bias = None if is_causal else _one_tensor(mask, grid)
     if four_dims:
-        return F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+        return _kernel(query, key, value, bias, dropout, is_causal=is_causal, scale=scale)
     query, key, value = (_four_dims(tensor, leading) for tensor in (query, key, value))
     if bias is not None and bias.ndim > 2:
         bias = _four_dims(bias, leading)
-    context = F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+    context = _kernel(query, key, value, bias, dropout, is_causal=is_causal, scale=scale)
     if len(leading) == 1:
         return context.squeeze(1)
     return context.reshape(*leading, *context.shape[-2:])
+
+
+def _kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    dropout: float,
+    *,
+    is_causal: bool = False,
+    scale: float | None,
+) -> Tensor:
+    """Torch's kernel on tensors of four dimensions, in the type in which it is fastest."""
+    short = short_type(query, key, value)
+    if short is None:
+        return F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+    if bias is not None and bias.dtype != torch.bool:
+        bias = bias.float()
+    query, key, value = query.float(), key.float(), value.float()
+    with torch.autocast("cpu", enabled=False):
+        context = F.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale)
+    return context.to(short)
 
 
 def _one_by_one(
@@ -99,7 +121,7 @@ def _one_by_one(
     # `split` and `cat` have cheap derivatives; that of a slice would be a whole batch for each example.
     for q, k, v, length in zip(*(torch.split(t, 1) for t in (query, key, value)), lengths, strict=True):
         real = k[..., :length, :], v[..., :length, :]
-        contexts.append(F.scaled_dot_product_attention(q, *real, None, dropout, scale=scale))
+        contexts.append(_kernel(q, *real, None, dropout, scale=scale))
     return torch.cat(contexts)
 
 
