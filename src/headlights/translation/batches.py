@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headlights.translation.sentences import Sentences
+from headlights.translation.subwords import SubwordDropout
 
 _POOL_BATCHES = 50
 
@@ -139,6 +140,8 @@ class TokenBatches:
         eos_id: Id that ends a sentence of either side.
         seed: Chooses the order; 0 or more.
         max_length: Leaves out pairs with a side of more tokens than this, marks not counted. Default: none.
+        changes: What happens to the tokens of either side at random, anew in each epoch; a budget counts what
+            was before. Default: nothing.
 
     Attributes:
         dropped: How many pairs `max_length` left out.
@@ -158,7 +161,9 @@ class TokenBatches:
         eos_id: int,
         seed: int = 0,
         max_length: int | None = None,
+        changes: tuple[SubwordDropout, SubwordDropout] | None = None,
     ) -> None:
+        self._changes = changes
         self._source = source if isinstance(source, Sentences) else Sentences.of(source)
         self._target = target if isinstance(target, Sentences) else Sentences.of(target)
         if len(self._source) != len(self._target):
@@ -227,7 +232,7 @@ class TokenBatches:
         if not 0 <= start <= len(plan):
             raise ValueError(f"start must be between 0 and the {len(plan)} batches of the epoch, got {start}")
         for rows in plan[start:]:
-            yield self.batch(rows)
+            yield self.batch(rows, epoch=epoch)
 
     def ordered(self) -> Iterator[Batch]:
         """The same pairs for evaluation: no shuffling, longest first; `indices` restores the order.
@@ -238,21 +243,29 @@ class TokenBatches:
         for rows in self._cut(self._by_length(self._kept).flip(0)):
             yield self.batch(rows)
 
-    def batch(self, rows: Tensor) -> Batch:
+    def batch(self, rows: Tensor, *, epoch: int | None = None) -> Batch:
         """One batch of chosen pairs.
 
         Args:
             rows: Their places in the data set, int64, shape (B,), B at least 1.
+            epoch: Whose random changes the tokens get. Default: none.
 
         Returns:
             The batch, on the CPU.
         """
+        source, target, chosen = self._source, self._target, rows
+        if self._changes is not None and epoch is not None:
+            seed = (self._seed * 1_000_003 + epoch) * 1_000_003 + int(rows[0])
+            generator = torch.Generator().manual_seed(seed % 2**63)
+            pairs = zip(self._changes, (source, target), strict=True)
+            source, target = (change(side.taken(rows), generator) for change, side in pairs)
+            chosen = torch.arange(len(rows))
         return Batch(
-            source=self._source.padded(rows, pad_id=self._pad_id, eos_id=self._eos_id),
-            source_lengths=self._source.lengths[rows] + 1,
-            target_in=self._target.padded(rows, pad_id=self._pad_id, bos_id=self._bos_id),
-            target_out=self._target.padded(rows, pad_id=self._pad_id, eos_id=self._eos_id),
-            target_lengths=self._target.lengths[rows] + 1,
+            source=source.padded(chosen, pad_id=self._pad_id, eos_id=self._eos_id),
+            source_lengths=source.lengths[chosen] + 1,
+            target_in=target.padded(chosen, pad_id=self._pad_id, bos_id=self._bos_id),
+            target_out=target.padded(chosen, pad_id=self._pad_id, eos_id=self._eos_id),
+            target_lengths=target.lengths[chosen] + 1,
             indices=rows,
         )
 

@@ -13,6 +13,7 @@ from headlights.translation.folders import FolderError
 from headlights.translation.prepared import load_prepared
 from headlights.translation.recipe import DataConfig, Recipe, RecipeError, TokenizerConfig
 from headlights.translation.sentences import Sentences
+from headlights.translation.subwords import SubwordDropout
 from headlights.translation.tokenizer import Tokenizer
 
 
@@ -95,7 +96,7 @@ def load_data(recipe: Recipe, *, tokenizers: tuple[Tokenizer, Tokenizer] | None 
     batches = _training_batches(
         Sentences.of(encoded.ids for encoded in source.encode_batch(pair.source for pair in train)),
         Sentences.of(encoded.ids for encoded in target.encode_batch(pair.target for pair in train)),
-        target,
+        (source, target),
         recipe,
     )
     notes += _too_long(batches, recipe.data.max_length)
@@ -115,7 +116,7 @@ def _prepared(recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer] | None) ->
             f"{path} has other tokenizers than the run began with; prepare the corpus with those of the "
             "model (headlights prepare --from MODEL), or train a new model"
         )
-    batches = _training_batches(data.source, data.target, target, recipe)
+    batches = _training_batches(data.source, data.target, (source, target), recipe)
     notes = _too_long(batches, recipe.data.max_length)
     return TrainingData(source, target, batches, data.valid, notes, data.origins)
 
@@ -132,7 +133,7 @@ def _check_tokenizer(recipe: Recipe, prepared: dict[str, Any]) -> None:
 
 
 def _training_batches(
-    source: Sentences, target: Sentences, tokenizer: Tokenizer, recipe: Recipe
+    source: Sentences, target: Sentences, tokenizers: tuple[Tokenizer, Tokenizer], recipe: Recipe
 ) -> TokenBatches:
     """What is short enough to be trained on, in batches."""
     most = recipe.data.max_length
@@ -141,16 +142,28 @@ def _training_batches(
         raise CorpusError(
             f"{place}: every sentence pair has a side of more than {most} tokens; raise data.max_length"
         )
+    marks = tokenizers[1]
     return TokenBatches(
         source,
         target,
         max_tokens=recipe.training.batch_tokens,
-        pad_id=tokenizer.pad_id,
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
+        pad_id=marks.pad_id,
+        bos_id=marks.bos_id,
+        eos_id=marks.eos_id,
         seed=recipe.training.seed,
         max_length=most,
+        changes=_subword_dropout(tokenizers, recipe.training.subword_dropout),
     )
+
+
+def _subword_dropout(
+    tokenizers: tuple[Tokenizer, Tokenizer], p: float
+) -> tuple[SubwordDropout, SubwordDropout] | None:
+    """What cuts the tokens of either side, if anything does."""
+    if not p:
+        return None
+    source, target = tokenizers
+    return SubwordDropout(source.parts(), p), SubwordDropout(target.parts(), p)
 
 
 def _too_long(batches: TokenBatches, max_length: int) -> tuple[str, ...]:

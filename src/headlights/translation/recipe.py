@@ -107,6 +107,8 @@ class TrainingConfig(_Section):
         final_rate: What the rate falls to, as a share of the highest: at the end, or at the least.
         weight_decay: AdamW's, per update and unit of the rate.
         label_smoothing: Share of the target probability spread evenly over the vocabulary.
+        subword_dropout: Probability of cutting a token into the two that it was merged from, and these again,
+            in [0, 1); anew in each epoch. For little data, with a vocabulary of kind "bpe".
         coverage: Weight of the penalty on source tokens that get more or less than 1 of all attention.
         clip: Largest norm of the gradient.
         average: Updates that an average of the parameters looks back over; the average is judged beside the
@@ -132,6 +134,7 @@ class TrainingConfig(_Section):
     final_rate: float = Field(0.02, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     label_smoothing: float = Field(0.1, ge=0, lt=1)
+    subword_dropout: float = Field(0.0, ge=0, lt=1)
     coverage: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0)
     average: int = Field(0, ge=0)
@@ -168,10 +171,15 @@ class Recipe(_Section):
     training: TrainingConfig
 
     @model_validator(mode="after")
-    def _one_vocabulary_for_one_table(self) -> "Recipe":
+    def _tokens_fit(self) -> "Recipe":
         if self.model.tie == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.tie 'all' is one table for both languages, which needs tokenizer.joint = true"
+            )
+        if self.training.subword_dropout and self.tokenizer.kind != "bpe":
+            raise ValueError(
+                "training.subword_dropout cuts tokens that were merged from others, which needs "
+                "tokenizer.kind = 'bpe'"
             )
         return self
 

@@ -38,6 +38,18 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def taken(self, rows: Tensor) -> "Sentences":
+        """Some of the sentences.
+
+        Args:
+            rows: Which, int64, shape (B,).
+
+        Returns:
+            They alone, in that order.
+        """
+        lengths = self.lengths[rows]
+        return Sentences(self.joined(rows), torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
+
     def joined(self, rows: Tensor) -> Tensor:
         """Some sentences, one after the other.
 

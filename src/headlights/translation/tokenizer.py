@@ -1,5 +1,6 @@
 """Text to token ids and back, and which word each piece belongs to."""
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 import tokenizers
+import torch
 from tokenizers import models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
 
 from headlights.translation._pieces import BYTES_OF, Prepared, cut, place_pieces, prepare, to_byte_letters
 from headlights.translation.words import Word, join_words
@@ -211,6 +214,18 @@ class Tokenizer:
             else _as_bytes(token).decode("utf-8", "backslashreplace").replace(" ", "▁")
             for number, token in zip(ids, tokens, strict=True)
         ]
+
+    def parts(self) -> Tensor:
+        """What each token was merged from.
+
+        Returns:
+            For each id the two ids that byte-pair encoding merged into it, -1 twice where there are none (a
+            byte, a special token, a word of kind "word"); int64, shape (`vocab_size`, 2).
+        """
+        parts = torch.full((self.vocab_size, 2), -1)
+        for left, right in json.loads(self._model.to_str())["model"].get("merges", ()):
+            parts[self._id_of[left + right]] = torch.tensor([self._id_of[left], self._id_of[right]])
+        return parts
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file, in the JSON format of Hugging Face `tokenizers`.

@@ -227,7 +227,7 @@ class Trainer:
     def _update(self, plan: Sequence[Tensor]) -> None:
         """One step of the optimiser, on the batches of these pairs."""
         progress = self.progress
-        batches = [self.data.train.batch(rows).to(self.device) for rows in plan]
+        batches = [self.data.train.batch(rows, epoch=progress.epoch).to(self.device) for rows in plan]
         try:
             found = self.updater.update(batches, progress.update, self._share_done())
         except Diverged as error:
