@@ -15,8 +15,9 @@ from headlights._errors import InputError
 from headlights.translation.architectures import TransformerConfig
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.sampling import SamplingOptions, draw, drawn_from, sample, with_given
-from headlights.translation.search import Hypothesis, SearchOptions, search
+from headlights.translation.search import SearchOptions, search
 from headlights.translation.transformer import TransformerDecoder
 from tests.translation.toy_decoder import BOS, EOS, Table, Toy, log_softmax, scattered, sources
 

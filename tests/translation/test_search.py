@@ -15,7 +15,8 @@ from headlights import scores
 from headlights._errors import InputError
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
-from headlights.translation.search import Hypothesis, SearchOptions, search
+from headlights.translation.hypotheses import Hypothesis
+from headlights.translation.search import SearchOptions, search
 from tests.translation.toy_decoder import BOS, EOS, Table, Toy, Written, log_softmax, scattered, sources
 
 

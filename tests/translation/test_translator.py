@@ -13,8 +13,8 @@ from headlights.translation import translator as module
 from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.folders import ModelFolder
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.model import TranslationModel
-from headlights.translation.search import Hypothesis
 from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from headlights.translation.decoding import Decoder
 from headlights.translation.encoders import Memory
+from headlights.translation.hypotheses import Ended, Hypothesis, nan_logits
 from headlights.translation.prefixes import Prefixes, check_limits
-from headlights.translation.search import Ended, Hypothesis, SearchOptions, broken
+from headlights.translation.search import SearchOptions
 from headlights.translation.trace import Trace
 
 
@@ -246,7 +247,7 @@ class _Draw:
         closing = over | (self.limits <= step + 1)
         for row, score in enumerate(self.totals.tolist()):
             if math.isnan(score):
-                raise broken(self.rows[row][0])
+                raise nan_logits(self.rows[row][0])
         for row in closing.nonzero().flatten().tolist():
             score = float(self.totals[row])
             last = () if over[row] else (int(tokens[row]),)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from headlights.translation.alignment import Head, Links, copy_unknown, strongest_links, word_weights
-from headlights.translation.search import Hypothesis
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.tokenizer import Encoded, Tokenizer
 from headlights.translation.words import join_words
 

@@ -11,10 +11,11 @@ from headlights.translation.batches import SourceBatch, source_batches
 from headlights.translation.corpus import is_blank
 from headlights.translation.ensemble import Ensemble, check_alike
 from headlights.translation.folders import ModelFolder
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.prefixes import encode_prefixes
 from headlights.translation.sampling import SamplingOptions, sample, with_given
 from headlights.translation.scoring import GivenPairs, TargetScore, force_batch, score_batch
-from headlights.translation.search import Hypothesis, SearchOptions, search
+from headlights.translation.search import SearchOptions, search
 from headlights.translation.translations import Translation, Wording
 
 
