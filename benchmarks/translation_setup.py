@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from translation_report import OURS, PEER
 from translation_turns import Worker
 
 ROOT = Path(__file__).resolve().parents[1]
-PEER = "JoeyNMT"
 PEER_VERSION = "2.3.0"
 VOCABULARY = 6000
 BATCH_TOKENS = 2048
@@ -47,8 +47,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     # The output layer reads vectors of the embeddings' width in ours, of the state's in JoeyNMT's.
-    "rnn": ("headlights, embeddings of 512", {"embed_dim": 512}),
-    "transformer": ("headlights, weights not dropped", {"attention_dropout": 0.0}),
+    "rnn": (f"{OURS}, embeddings of 512", {"embed_dim": 512}),
+    "transformer": (f"{OURS}, weights not dropped", {"attention_dropout": 0.0}),
 }
 
 
@@ -116,7 +116,7 @@ class Places:
 
 
 def set_up(places: Places) -> None:
-    """Make what is missing of it."""
+    """The text unpacked, JoeyNMT installed, its vocabulary learned and its configurations written."""
     for split in SPLITS:
         for language in LANGUAGES:
             _unpack(places.packed(split, language), places.text(split, language))
