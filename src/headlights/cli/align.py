@@ -87,7 +87,7 @@ class _Aligner:
 
         self._translator = Translator.load(model, device=device)
         if not any(self._translator.attention_shape):
-            raise UsageError("the model was trained without attention: it aligns nothing")
+            raise UsageError(f"{model} was trained without attention: it aligns nothing")
         self._head = read_head(head, self._translator, option)
 
     def align(self, sources: list[str], targets: list[str]) -> list["Links"]:
