@@ -115,6 +115,9 @@ class EnsembleDecoder:
             state: For the next step; the one given is left as it is.
             weights: Float in 0..1, shape (B, 1, 1, M): the mean over each member's layers and heads, and then
                 over the members that have attention; None if none has or they are not needed.
+
+        Raises:
+            ValueError: The members do not write the same number of tokens.
         """
         steps = [
             decoder.step(token_ids, each, need_weights=need_weights)
