@@ -225,7 +225,7 @@ def check_alike(folders: Sequence[ModelFolder], names: Sequence[str]) -> None:
         InputError: One has another source or target tokenizer than the first.
     """
     first = folders[0]
-    for folder, name in list(zip(folders, names, strict=True))[1:]:
+    for folder, name in zip(folders[1:], names[1:], strict=True):
         for side in ("source", "target"):
             ours, theirs = (getattr(each, f"{side}_tokenizer") for each in (first, folder))
             if not ours.same_as(theirs):
