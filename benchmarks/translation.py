@@ -66,6 +66,7 @@ MEASURED = ("train-peer", "train-ours", "speed", "decode")
 
 
 def setup(places: Places, _options: argparse.Namespace) -> None:
+    """Unpack the text, install JoeyNMT and learn its vocabulary."""
     set_up(places)
 
 
@@ -247,6 +248,7 @@ def report(places: Places, options: argparse.Namespace) -> None:
 
 
 def everything(places: Places, options: argparse.Namespace) -> None:
+    """All of these, in this order."""
     for step in (setup, train_peer, train_ours, speed, decode, report):
         step(places, options)
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from translation_report import OURS, PEER
 from translation_turns import Worker
 
 ROOT = Path(__file__).resolve().parents[1]
-PEER = "JoeyNMT"
 PEER_VERSION = "2.3.0"
 VOCABULARY = 6000
 BATCH_TOKENS = 2048
@@ -47,8 +47,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     # The output layer reads vectors of the embeddings' width in ours, of the state's in JoeyNMT's.
-    "rnn": ("headlights, embeddings of 512", {"embed_dim": 512}),
-    "transformer": ("headlights, weights not dropped", {"attention_dropout": 0.0}),
+    "rnn": (f"{OURS}, embeddings of 512", {"embed_dim": 512}),
+    "transformer": (f"{OURS}, weights not dropped", {"attention_dropout": 0.0}),
 }
 
 
@@ -116,7 +116,7 @@ class Places:
 
 
 def set_up(places: Places) -> None:
-    """Make what is missing of it."""
+    """The text unpacked, JoeyNMT installed, its vocabulary learned and its configurations written."""
     for split in SPLITS:
         for language in LANGUAGES:
             _unpack(places.packed(split, language), places.text(split, language))
@@ -185,38 +185,13 @@ def our_recipe(places: Places, model: str, **training: Any) -> dict[str, Any]:
 def peer_config(places: Places, model: str) -> dict[str, Any]:
     """What JoeyNMT trains, as the content of its configuration; JSON is YAML."""
     ours, (rate, warm_up) = MODELS[model], RATES[model]
-    side = {
-        "level": "bpe",
-        "max_length": 100,
-        "voc_limit": VOCABULARY,
-        "voc_min_freq": 1,
-        "voc_file": str(places.pieces),
-        "tokenizer_type": "sentencepiece",
-        "tokenizer_cfg": {
-            "model_file": str(places.sentencepiece),
-            "model_type": "bpe",
-            "pretokenizer": "none",
-        },
-    }
-    source, target = LANGUAGES
     return {
         "name": model,
         "joeynmt_version": PEER_VERSION,
         "model_dir": str(places.of(model, "joeynmt")),
         "use_cuda": False,
         "random_seed": 42,
-        "data": {
-            "train": str(places.work / "data" / SPLITS[0]),
-            "dev": str(places.work / "data" / SPLITS[1]),
-            "test": str(places.work / "data" / SPLITS[2]),
-            "dataset_type": "plain",
-            "src": {"lang": source, **side},
-            "trg": {"lang": target, **side},
-            "special_symbols": {
-                **{"unk_token": "<unk>", "unk_id": 0, "pad_token": "<pad>", "pad_id": 1},
-                **{"bos_token": "<s>", "bos_id": 2, "eos_token": "</s>", "eos_id": 3},
-            },
-        },
+        "data": _peer_data(places),
         "testing": {
             "beam_size": 5,
             "beam_alpha": 1.0,
@@ -244,6 +219,35 @@ def peer_config(places: Places, model: str) -> dict[str, Any]:
             "shuffle": True,
         },
         "model": _peer_transformer(ours) if model == "transformer" else _peer_rnn(ours),
+    }
+
+
+def _peer_data(places: Places) -> dict[str, Any]:
+    side = {
+        "level": "bpe",
+        "max_length": 100,
+        "voc_limit": VOCABULARY,
+        "voc_min_freq": 1,
+        "voc_file": str(places.pieces),
+        "tokenizer_type": "sentencepiece",
+        "tokenizer_cfg": {
+            "model_file": str(places.sentencepiece),
+            "model_type": "bpe",
+            "pretokenizer": "none",
+        },
+    }
+    source, target = LANGUAGES
+    return {
+        "train": str(places.work / "data" / SPLITS[0]),
+        "dev": str(places.work / "data" / SPLITS[1]),
+        "test": str(places.work / "data" / SPLITS[2]),
+        "dataset_type": "plain",
+        "src": {"lang": source, **side},
+        "trg": {"lang": target, **side},
+        "special_symbols": {
+            **{"unk_token": "<unk>", "unk_id": 0, "pad_token": "<pad>", "pad_id": 1},
+            **{"bos_token": "<s>", "bos_id": 2, "eos_token": "</s>", "eos_id": 3},
+        },
     }
 
 

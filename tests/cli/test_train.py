@@ -234,7 +234,7 @@ def test_prepared_text_for_a_model(headlights: Command, model: Path, tmp_path: P
     start = ("train", "--from", model, "--prepared", prepared)
     assert headlights(*start, "--updates", "2", "--out", tmp_path / "run").status == 0
     assert headlights("prepare", *options, "--recipe", "demo").error == (
-        "--from cannot go with --recipe and --tokenizer-pairs: the model has its tokenizer"
+        "--from cannot go with --recipe or --tokenizer-pairs: the model has its tokenizer"
     )
     refused = "which training goes on from, has tokenizer.lowercase = False (the recipe says True)"
     assert refused in headlights("prepare", *options, "--lowercase").error

@@ -11,7 +11,7 @@ from headlights.translation.search import SearchOptions
 from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator
 from headlights.translation.words import words
-from tests.translation.test_translator import ENGLISH, build, same
+from tests.translation.test_translator import ENGLISH, build, can_be_forced, same
 
 WAYS = [SearchOptions(beam=1), SearchOptions(beam=3, n_best=3), SamplingOptions(n_best=3)]
 NAMES = ["greedy", "beam", "sampling"]
@@ -71,12 +71,7 @@ def test_scores_count_the_prefix_as_forcing_does(options: Any) -> None:
     with torch.no_grad():
         translator.model.decoder.output.bias[translator.target_tokenizer.unk_id] = -30.0
     found = everything(translator.translate(ENGLISH, options=options, prefixes=PREFIXES))
-    # "L'" before no letter is read as two words again: such a translation cannot be forced as it was.
-    ended = [
-        (line, each)
-        for line, prefix, each in found
-        if each.tokens[-1] == "</s>" and each.words and tuple(w.text for w in words(each.text)) == each.words
-    ]
+    ended = [(line, each) for line, _, each in found if can_be_forced(each)]
     assert len(ended) >= 2
     again = translator.align([line for line, _ in ended], [each.text for _, each in ended])
     for (_, one), other in zip(ended, again, strict=True):

@@ -56,3 +56,9 @@ def test_it_acts_in_training_only_and_with_a_share_only() -> None:
     assert Dropout(0.0)(x) is x
     assert not torch.equal(Dropout(0.5)(x), x)
     assert dropout(torch.empty(0, 4), 0.5, True).shape == (0, 4)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])
+def test_no_other_share_can_be_dropped(p: float) -> None:
+    with pytest.raises(ValueError, match=f"p must be at least 0 and below 1, got {p}"):
+        Dropout(p)

@@ -15,10 +15,21 @@ from headlights._errors import InputError
 from headlights.translation.architectures import TransformerConfig
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.sampling import SamplingOptions, draw, drawn_from, sample, with_given
-from headlights.translation.search import Hypothesis, SearchOptions, search
+from headlights.translation.search import SearchOptions, search
 from headlights.translation.transformer import TransformerDecoder
-from tests.translation.toy_decoder import BOS, EOS, Table, Toy, log_softmax, scattered, sources
+from tests.translation.toy_decoder import (
+    BOS,
+    EOS,
+    Table,
+    Toy,
+    alone,
+    by_forcing,
+    log_softmax,
+    scattered,
+    sources,
+)
 
 seeds = st.integers(0, 10**6)
 rows_of_logits = st.lists(st.integers(-12, 12).map(lambda n: n / 4), min_size=1, max_size=7)  # with equals
@@ -157,9 +168,9 @@ def test_a_sentence_is_drawn_alike_whatever_is_beside_it(
         def only(sentence: int, written: tuple[int, ...], place: int = place) -> Sequence[float]:
             return table(place, written)
 
-        alone = run(only, length, lines=[first + place], n_best=2, **options)[0]
-        assert len(alone) == 2
-        for h, other in zip(together[place][:2], alone, strict=True):
+        by_itself = run(only, length, lines=[first + place], n_best=2, **options)[0]
+        assert len(by_itself) == 2
+        for h, other in zip(together[place][:2], by_itself, strict=True):
             assert (h.ids, h.score, h.cut) == (other.ids, other.score, other.cut)
             assert h.normalised_score == h.score / (len(h.ids) + (not h.cut))
             # The toy's weights say what was read: the sentence, `bos`, and the tokens before each step.
@@ -232,18 +243,13 @@ def test_scores_and_weights_are_those_of_forced_decoding(
     found = sample(decoder, memory, drawn, bos_id=1, eos_id=2, forbidden=(0, 1))
     steps = {len(h.ids) + (not h.cut) for sentence in found for h in sentence}
     assert len(steps) > 2
-    for row, length in enumerate(lengths.tolist()):
-        only = Memory(states[row : row + 1, :length], lengths[row : row + 1], memory.final[row : row + 1])
-        for h in found[row]:
-            written = list(h.ids) if h.cut else [*h.ids, 2]
-            with torch.no_grad():
-                decoded = decoder(torch.tensor([[1, *written[:-1]]]), only, need_weights=True)
-                forced = decoder.project(decoded.states)[0].log_softmax(-1)
-            expected = sum(float(forced[t, token]) for t, token in enumerate(written))
+    for row, hypotheses in enumerate(found):
+        for h in hypotheses:
+            expected, weights = by_forcing(decoder, alone(memory, row), h, bos=1, eos=2)
             assert h.score == pytest.approx(expected, abs=1e-4)
             assert h.weights is not None
-            assert decoded.weights is not None
-            assert torch.allclose(h.weights, decoded.weights[0].permute(1, 2, 0, 3), atol=1e-5)
+            assert h.weights.shape == weights.shape
+            assert torch.allclose(h.weights, weights, atol=1e-5)
 
 
 def test_nothing_to_draw_for_and_no_weights_asked_for() -> None:
@@ -283,8 +289,8 @@ def test_a_broken_model_is_reported_and_does_not_run_for_ever() -> None:
         ({"top_k": -1}, r"top_k must be 0 \(all tokens\) or more, got -1"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
-        ({"seed": -1}, "seed and first_line must not be negative, got -1 and 0"),
-        ({"first_line": -1}, "seed and first_line must not be negative, got 0 and -1"),
+        ({"seed": -1}, "seed must be 0 or more, got -1"),
+        ({"first_line": -1}, "first_line must be 0 or more, got -1"),
         ({"n_best": 0}, "n_best must be at least 1, got 0"),
         ({"max_ratio": -1.0}, "max_ratio must be >= 0 and max_extra >= 1, got -1.0 and 10"),
     ],

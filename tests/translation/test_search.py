@@ -15,8 +15,20 @@ from headlights import scores
 from headlights._errors import InputError
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
-from headlights.translation.search import Hypothesis, SearchOptions, search
-from tests.translation.toy_decoder import BOS, EOS, Table, Toy, Written, log_softmax, scattered, sources
+from headlights.translation.hypotheses import Hypothesis
+from headlights.translation.search import SearchOptions, search
+from tests.translation.toy_decoder import (
+    BOS,
+    EOS,
+    Table,
+    Toy,
+    Written,
+    alone,
+    by_forcing,
+    log_softmax,
+    scattered,
+    sources,
+)
 
 
 def run(
@@ -258,9 +270,9 @@ def test_a_batch_equals_its_sentences_one_by_one(seed: int, beam: int, lengths: 
         def only(sentence: int, written: tuple[int, ...], place: int = place) -> Sequence[float]:
             return table(place, written)
 
-        alone = run(only, sources(length), **options)[0]
-        assert [h.ids for h in together[place]] == [h.ids for h in alone]
-        for h, other in zip(together[place], alone, strict=True):
+        by_itself = run(only, sources(length), **options)[0]
+        assert [h.ids for h in together[place]] == [h.ids for h in by_itself]
+        for h, other in zip(together[place], by_itself, strict=True):
             assert h.score == pytest.approx(other.score, abs=1e-5)
             # The toy's weights say what was read: the sentence, `bos`, and the tokens before each step.
             assert h.weights is not None
@@ -353,23 +365,16 @@ def test_scores_and_weights_are_those_of_forced_decoding(mix: Any, query: Any, b
     options = SearchOptions(beam=beam, n_best=beam, need_weights=True)
     found = search(decoder, memory, options, bos_id=1, eos_id=2, forbidden=(0, 1))
     for row, length in enumerate(lengths.tolist()):
-        only = Memory(
-            memory.states[row : row + 1, :length], lengths[row : row + 1], memory.final[row : row + 1]
-        )
-        alone = search(decoder, only, options, bos_id=1, eos_id=2, forbidden=(0, 1))[0]
-        assert [h.ids for h in found[row]] == [h.ids for h in alone]
-        for h, other in zip(found[row], alone, strict=True):
+        only = alone(memory, row)
+        by_itself = search(decoder, only, options, bos_id=1, eos_id=2, forbidden=(0, 1))[0]
+        assert [h.ids for h in found[row]] == [h.ids for h in by_itself]
+        for h, other in zip(found[row], by_itself, strict=True):
             assert h.score == pytest.approx(other.score, abs=1e-4)
-            written = list(h.ids) if h.cut else [*h.ids, 2]
-            with torch.no_grad():
-                decoded = decoder(torch.tensor([[1, *written[:-1]]]), only, need_weights=True)
-                forced = decoder.project(decoded.states)[0].log_softmax(-1)
-            expected = sum(float(forced[t, token]) for t, token in enumerate(written))
+            expected, weights = by_forcing(decoder, only, h, bos=1, eos=2)
             assert h.score == pytest.approx(expected, abs=1e-4)
             assert h.weights is not None
-            assert decoded.weights is not None
-            assert h.weights.shape == (1, 1, len(written), length)
-            assert torch.allclose(h.weights[0, 0], decoded.weights[0, :, 0, 0], atol=1e-5)
+            assert h.weights.shape == (1, 1, len(h.ids) + (not h.cut), length)
+            assert torch.allclose(h.weights, weights, atol=1e-5)
 
 
 def test_s32_a_beam_prepares_keys_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from headlights.translation import translator as module
 from headlights.translation.architectures import RecurrentConfig
 from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.folders import ModelFolder
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.model import TranslationModel
-from headlights.translation.search import Hypothesis
 from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator
@@ -183,6 +183,12 @@ def forced(translator: Translator, source: str, target: str) -> tuple[float, Ten
     return score, decoded.weights[0, :, 0, 0]
 
 
+def can_be_forced(found: Translation) -> bool:
+    """Whether it has words, an end, and a text of the same words: "L'" before no letter is read as two."""
+    ended = found.tokens[-1:] == ("</s>",)
+    return ended and found.words != () and tuple(word.text for word in words(found.text)) == found.words
+
+
 @pytest.mark.parametrize("batch_tokens", [10, 4096])
 def test_align_forces_given_translations(batch_tokens: int) -> None:
     translator = build()
@@ -249,12 +255,7 @@ def test_a_translation_scores_as_its_forcing_does() -> None:
     everything = [
         (line, each) for line, one in zip(lines, best, strict=True) for each in (one, *one.alternatives)
     ]
-    # "L'" before no letter is read as two words again: such a translation cannot be forced as it was.
-    ended = [
-        (line, each)
-        for line, each in everything
-        if each.words and each.tokens[-1] == "</s>" and tuple(w.text for w in words(each.text)) == each.words
-    ]
+    ended = [(line, each) for line, each in everything if can_be_forced(each)]
     assert len({len(each.words) for _, each in ended}) >= 3
     for line, found in ended:
         (again,) = translator.align([line], [found.text], attention=True)

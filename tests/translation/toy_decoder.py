@@ -1,4 +1,4 @@
-"""A decoder that looks its logits up, so that search and sampling can be compared with plain loops."""
+"""What search and sampling are compared with: a decoder that looks its logits up, and forced decoding."""
 
 import math
 import random
@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headlights.translation.decoders import RecurrentDecoder
 from headlights.translation.encoders import Memory
+from headlights.translation.hypotheses import Hypothesis
+from headlights.translation.transformer import TransformerDecoder
 
 BOS, EOS = 0, 1
 Table = Callable[[int, tuple[int, ...]], Sequence[float]]  # logits for a sentence and what is written so far
@@ -66,3 +69,22 @@ def sources(*lengths: int) -> Memory:
 def log_softmax(logits: Sequence[float]) -> list[float]:
     total = math.log(sum(math.exp(x) for x in logits))
     return [x - total for x in logits]
+
+
+def alone(memory: Memory, row: int) -> Memory:
+    """One sentence of a batch, without padding."""
+    at, length = slice(row, row + 1), int(memory.lengths[row])
+    return Memory(memory.states[at, :length], memory.lengths[at], memory.final[at])
+
+
+@torch.no_grad()
+def by_forcing(
+    decoder: RecurrentDecoder | TransformerDecoder, memory: Memory, found: Hypothesis, *, bos: int, eos: int
+) -> tuple[float, Tensor]:
+    """Score and weights (L, H, T, M) of the same tokens, read by the decoder all at once."""
+    written = list(found.ids) if found.cut else [*found.ids, eos]
+    decoded = decoder(torch.tensor([[bos, *written[:-1]]]), memory, need_weights=True)
+    assert decoded.weights is not None
+    log_probabilities = decoder.project(decoded.states)[0].log_softmax(-1)
+    score = sum(float(log_probabilities[t, token]) for t, token in enumerate(written))
+    return score, decoded.weights[0].permute(1, 2, 0, 3)

@@ -1,13 +1,14 @@
 """`headlights align`: which word translates which, in text that is translated already."""
 
 from collections.abc import Iterator
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headlights.cli.common import (
+    CHUNK,
     AlignHead,
     Device,
     Model,
@@ -18,6 +19,7 @@ from headlights.cli.common import (
     UsageError,
     check_device,
     check_output,
+    chunks,
     note,
     read_head,
     read_pairs,
@@ -28,8 +30,6 @@ from headlights.cli.common import (
 if TYPE_CHECKING:
     from headlights.translation.alignment import Links
     from headlights.translation.corpus import Pair
-
-CHUNK = 2000  # pairs that are sorted by length and aligned together
 
 
 def command(
@@ -87,7 +87,7 @@ class _Aligner:
 
         self._translator = Translator.load(model, device=device)
         if not any(self._translator.attention_shape):
-            raise UsageError("the model was trained without attention: it aligns nothing")
+            raise UsageError(f"{model} was trained without attention: it aligns nothing")
         self._head = read_head(head, self._translator, option)
 
     def align(self, sources: list[str], targets: list[str]) -> list["Links"]:
@@ -101,7 +101,7 @@ def _aligned(
     """The links of each pair, in order."""
     from headlights.translation.symmetrisation import symmetrise
 
-    while chunk := list(islice(pairs, CHUNK)):
+    for chunk in chunks(pairs, CHUNK):
         sources, targets = [pair.source for pair in chunk], [pair.target for pair in chunk]
         ahead = forward.align(sources, targets)
         if backward is None:

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from headlights.cli.common import UsageError, check_output, text_output
+from headlights.cli.common import CHUNK, UsageError, check_output, text_output
 from headlights.cli.sources import FORMATS, LINES, word_map
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ Keep = Callable[[Sequence[str], "Sequence[Translation]"], None]
 
 _OPTION = "--output-attention"
 
-CHUNK = 2000  # lines that are sorted by length and translated together
-CHUNK_WITH_TOKENS = 200  # the same, where all layers and heads of each are kept
+CHUNK_WITH_TOKENS = 200  # in the place of `CHUNK`, where all layers and heads of each line are kept
 
 
 class AttentionOutput(NamedTuple):

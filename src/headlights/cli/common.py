@@ -5,11 +5,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import typer
 
@@ -41,6 +41,11 @@ Target = Annotated[Path | None, typer.Option("--target", help="Target text, line
 Pairs = Annotated[
     Path | None, typer.Option("--pairs", help="Source and target in one file: .tsv or .jsonl (.gz too).")
 ]
+
+CHUNK = 2000
+"""Lines or pairs that are read, sorted by length and worked on together."""
+
+Item = TypeVar("Item")
 
 
 class UsageError(InputError):
@@ -135,6 +140,21 @@ def read_pairs(source: Path | None, target: Path | None, pairs: Path | None, use
     if first is None:
         raise UsageError(f"{' and '.join(paths)}: no sentence pairs to {use}")
     return chain([first], found)
+
+
+def chunks(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Take items together, a number at a time.
+
+    Args:
+        items: As they come.
+        most: How many to take together.
+
+    Yields:
+        The next of them, fewer at the end.
+    """
+    left = iter(items)
+    while chunk := list(islice(left, most)):
+        yield chunk
 
 
 def read_head(text: str | None, translator: "Translator", option: str) -> "Head | None":

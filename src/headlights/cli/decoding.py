@@ -23,19 +23,23 @@ LengthPenalty = Annotated[
     float | None, typer.Option(min=0.0, help="Power of the length that divides scores. Default: 1.")
 ]
 CoveragePenalty = Annotated[
-    float | None, typer.Option(min=0.0, help="Weight of the penalty on source words not looked at.")
+    float | None,
+    typer.Option(min=0.0, help="Weight of the penalty on source tokens not looked at. Default: 0."),
 ]
 Sample = Annotated[bool, typer.Option("--sample", help="Draw translations at random instead of searching.")]
 Temperature = Annotated[
     float | None,
-    typer.Option(help="With --sample: below 1 favours probable words, above 1 the others. Default: 1."),
+    typer.Option(help="With --sample: below 1 favours probable tokens, above 1 the others. Default: 1."),
 ]
 TopK = Annotated[
-    int | None, typer.Option(min=0, help="With --sample: draw among so many most probable tokens. 0: all.")
+    int | None,
+    typer.Option(min=0, help="With --sample: draw among so many most probable tokens. Default: 0, all."),
 ]
 TopP = Annotated[
     float | None,
-    typer.Option(help="With --sample: draw among the fewest tokens that have this probability together."),
+    typer.Option(
+        help="With --sample: draw among the fewest tokens of this probability together. Default: 1, all."
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="With --sample: of the draws. Default: 0.")]
 NBest = Annotated[

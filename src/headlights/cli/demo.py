@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headlights.cli.common import Device, Threads, UsageError, check_device, set_threads
+from headlights.cli.sources import word_map
 
 if TYPE_CHECKING:
     from headlights.translation.evaluation import Evaluation
     from headlights.translation.translations import Translation
     from headlights.translation.translator import Translator
-    from headlights.view import AttentionMap
 
 
 def command(
@@ -59,7 +59,8 @@ def command(
     )
     found = translators["with attention"].translate([example.pair.source for example in grammar.EXAMPLES])
     _show_examples(found)
-    page = view.page(map(_map, found), title="Where the translator looks")
+    maps = [word_map(each, " ".join(each.source_words)) for each in found]
+    page = view.page(maps, title="Where the translator looks")
     print(f"\nPictures: {page.save(out / 'attention.html').resolve()}")
     program = "headlights" if shutil.which("headlights") else sys.argv[0]  # not on the path after `make demo`
     print(f'Your turn: echo "The cats sit on the table." | {program} translate {out / "with-attention"}')
@@ -105,15 +106,3 @@ def _show_examples(found: Sequence["Translation"]) -> None:
         print(f"\n{example.pair.source}  →  {translation.text}   ({verdict})\n")
         if translation.weights is not None:
             print(view.terminal(translation.weights, translation.source_words, translation.words))
-
-
-def _map(translation: "Translation") -> "AttentionMap":
-    from headlights import view
-
-    return view.AttentionMap(
-        translation.source_words,
-        translation.words,
-        weights=translation.weights,
-        title=f"{' '.join(translation.source_words)} → {translation.text}",
-        links=translation.alignment,
-    )

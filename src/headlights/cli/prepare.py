@@ -55,7 +55,7 @@ def command(
     """
     from headlights.translation.corpus.filters import SizeFilter
     from headlights.translation.folders import ModelFolder
-    from headlights.translation.preparing import PrepareConfig, prepare
+    from headlights.translation.preparing import TOKENIZER_PAIRS, PrepareConfig, prepare
     from headlights.translation.recipe import load_recipe
     from headlights.translation.starting import fitted, recipe_of, tokenizer_config
 
@@ -67,7 +67,7 @@ def command(
     if start is None:
         chosen = load_recipe(recipe or "rnn-small").changed(given, set_ or [])
     elif recipe is not None or tokenizer_pairs is not None:
-        raise UsageError("--from cannot go with --recipe and --tokenizer-pairs: the model has its tokenizer")
+        raise UsageError("--from cannot go with --recipe or --tokenizer-pairs: the model has its tokenizer")
     else:
         model = ModelFolder.load(start)
         tokenizers = model.source_tokenizer, model.target_tokenizer
@@ -82,7 +82,7 @@ def command(
         sizes=sizes,
         duplicates=duplicates,
         held_out=chosen.data.held_out,
-        tokenizer_pairs=tokenizer_pairs or 1_000_000,
+        tokenizer_pairs=tokenizer_pairs or TOKENIZER_PAIRS,
         seed=seed,
         workers=workers or os.cpu_count() or 1,
     )

@@ -1,14 +1,13 @@
 """`headlights score`: how probable a model finds translations that are there already."""
 
 import sys
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headlights.cli.common import (
+    CHUNK,
     Device,
     Model,
     Pairs,
@@ -17,17 +16,13 @@ from headlights.cli.common import (
     Threads,
     check_device,
     check_output,
+    chunks,
     note,
     read_pairs,
     set_threads,
     text_output,
 )
 from headlights.cli.progress import progress
-
-if TYPE_CHECKING:
-    from headlights.translation.corpus import Pair
-
-CHUNK = 2000  # pairs that are sorted by length and scored together
 
 
 def command(
@@ -57,7 +52,7 @@ def command(
     total = 0.0
     bar = output is not None or not sys.stdout.isatty()
     with progress("pairs", bar=bar) as tell, text_output(output) as file:
-        for chunk in _chunks(text):
+        for chunk in chunks(text, CHUNK):
             found = translator.score([pair.source for pair in chunk], [pair.target for pair in chunk])
             file.writelines(f"{s.log_probability:.6f}\t{s.tokens}\n" if s.tokens else "\t\n" for s in found)
             file.flush()
@@ -74,14 +69,8 @@ def command(
         )
 
 
-def _chunks(pairs: "Iterator[Pair]") -> "Iterator[list[Pair]]":
-    while chunk := list(islice(pairs, CHUNK)):
-        yield chunk
-
-
 def _perplexity(total: float, tokens: int) -> float:
     import torch
 
-    return float(
-        torch.tensor(-total / tokens, dtype=torch.float64).exp()
-    )  # math.exp raises where this is inf
+    # Not math.exp, which raises where this is inf.
+    return float(torch.tensor(-total / tokens, dtype=torch.float64).exp())

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from headlights.cli.common import (
     UsageError,
     check_device,
     check_output,
+    chunks,
     read_head,
     set_threads,
     text_output,
@@ -152,12 +152,7 @@ def _chunks(input: Path | None, most: int) -> Iterator[list[str]]:
     from headlights.cli.streaming import arriving
     from headlights.translation.corpus import read_lines
 
-    if input is None:
-        yield from arriving(sys.stdin.buffer, most)
-        return
-    lines = read_lines(input)
-    while chunk := list(islice(lines, most)):
-        yield chunk
+    return arriving(sys.stdin.buffer, most) if input is None else chunks(read_lines(input), most)
 
 
 def _line(found: "Translation", alignment: bool) -> str:

@@ -2,6 +2,7 @@
 
 The road, in reading order: `corpus` -> `tokenizer` -> `batches` -> `encoders` -> `decoding` -> `forcing` ->
 `focus` -> `decoders` -> `positions` -> `transformer_layers` -> `transformer` -> `architectures` -> `model` ->
-`prefixes` -> `trace` -> `search` -> `sampling` -> `ensemble` -> `translator`; and around it `recipe`, `data`,
-`training`, `runs`, `folders`, `alignment`, `evaluation`, `progress`.
+`prefixes` -> `trace` -> `hypotheses` -> `search` -> `sampling` -> `ensemble` -> `scoring` -> `translations`
+-> `translator`; and around it `recipe`, `data`, `losses`, `training`, `starting`, `runs`, `locks`, `folders`,
+`alignment`, `evaluation`, `progress`.
 """

@@ -39,10 +39,15 @@ class Dropout(nn.Module):
 
     Args:
         p: Probability of dropping a component, in [0, 1).
+
+    Raises:
+        ValueError: `p` is out of its range.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"p must be at least 0 and below 1, got {p}")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:

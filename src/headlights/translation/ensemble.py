@@ -115,6 +115,9 @@ class EnsembleDecoder:
             state: For the next step; the one given is left as it is.
             weights: Float in 0..1, shape (B, 1, 1, M): the mean over each member's layers and heads, and then
                 over the members that have attention; None if none has or they are not needed.
+
+        Raises:
+            ValueError: The members do not write the same number of tokens.
         """
         steps = [
             decoder.step(token_ids, each, need_weights=need_weights)
@@ -222,7 +225,7 @@ def check_alike(folders: Sequence[ModelFolder], names: Sequence[str]) -> None:
         InputError: One has another source or target tokenizer than the first.
     """
     first = folders[0]
-    for folder, name in list(zip(folders, names, strict=True))[1:]:
+    for folder, name in zip(folders[1:], names[1:], strict=True):
         for side in ("source", "target"):
             ours, theirs = (getattr(each, f"{side}_tokenizer") for each in (first, folder))
             if not ours.same_as(theirs):

@@ -29,6 +29,7 @@ from headlights.translation.recipe import TokenizerConfig
 from headlights.translation.starting import tokenizer_config
 from headlights.translation.tokenizer import Tokenizer
 
+TOKENIZER_PAIRS = 1_000_000  # to learn from, unless told otherwise
 _CHUNK = 4096  # pairs that a worker gets at a time
 
 OnProgress = Callable[[str, int, int | None], None]
@@ -53,7 +54,7 @@ class PrepareConfig:
     sizes: SizeFilter = field(default_factory=SizeFilter)
     duplicates: bool = False
     held_out: int = 500
-    tokenizer_pairs: int = 1_000_000
+    tokenizer_pairs: int = TOKENIZER_PAIRS
     seed: int = 1
     workers: int = 1
 

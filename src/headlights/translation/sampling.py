@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from headlights.translation.decoding import Decoder
 from headlights.translation.encoders import Memory
+from headlights.translation.hypotheses import Ended, Hypothesis, nan_logits
 from headlights.translation.prefixes import Prefixes, check_limits
-from headlights.translation.search import Ended, Hypothesis, SearchOptions, broken
+from headlights.translation.search import SearchOptions
 from headlights.translation.trace import Trace
 
 
@@ -50,7 +51,7 @@ class SamplingOptions:
     need_weights: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < float("inf"):
+        if not 0 < self.temperature < math.inf:
             raise ValueError(
                 f"temperature must be above 0 and finite, got {self.temperature}; for the most probable "
                 "tokens search with beam 1"
@@ -59,10 +60,10 @@ class SamplingOptions:
             raise ValueError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        if self.seed < 0 or self.first_line < 0:
-            raise ValueError(
-                f"seed and first_line must not be negative, got {self.seed} and {self.first_line}"
-            )
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {self.seed}")
+        if self.first_line < 0:
+            raise ValueError(f"first_line must be 0 or more, got {self.first_line}")
         if self.n_best < 1:
             raise ValueError(f"n_best must be at least 1, got {self.n_best}")
         check_limits(self.max_ratio, self.max_extra)
@@ -246,7 +247,7 @@ class _Draw:
         closing = over | (self.limits <= step + 1)
         for row, score in enumerate(self.totals.tolist()):
             if math.isnan(score):
-                raise broken(self.rows[row][0])
+                raise nan_logits(self.rows[row][0])
         for row in closing.nonzero().flatten().tolist():
             score = float(self.totals[row])
             last = () if over[row] else (int(tokens[row]),)

@@ -10,9 +10,9 @@ from torch import Tensor
 from headlights.translation.batches import Batch, TokenBatches
 from headlights.translation.corpus import is_blank
 from headlights.translation.ensemble import Ensemble
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.losses import log_probabilities
 from headlights.translation.model import TranslationModel
-from headlights.translation.search import Hypothesis
 from headlights.translation.tokenizer import Encoded, Tokenizer
 
 

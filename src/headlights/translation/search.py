@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,60 +10,9 @@ from torch import Tensor
 from headlights._errors import InputError
 from headlights.translation.decoding import Decoder
 from headlights.translation.encoders import Memory
+from headlights.translation.hypotheses import Ended, Hypothesis, nan_logits
 from headlights.translation.prefixes import Prefixes, check_limits
 from headlights.translation.trace import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """One finished translation, in tokens.
-
-    Attributes:
-        ids: Target tokens without `bos` and `eos`.
-        score: Summed natural log-probability, end mark included (excluded where the limit cut the sentence).
-        normalised_score: What ranked it: the score divided by length ** `length_penalty`, and the coverage
-            penalty added. Of a sample: the score divided by the length.
-        weights: Attention of the tokens and of the end mark, if there is one, shape (L, H, T, M), padding cut
-            off; None unless asked for, or without attention.
-        cut: Whether the length limit cut it, so that it has no end mark.
-    """
-
-    ids: tuple[int, ...]
-    score: float
-    normalised_score: float
-    weights: Tensor | None
-    cut: bool = False
-
-
-class Ended(NamedTuple):
-    """A translation that has ended: where its last row stands in the trace, and what it is worth.
-
-    Attributes:
-        step: The last step that it took part in.
-        row: Its row there.
-        last: Its last token; none if that was the end mark.
-        score: As in `Hypothesis`.
-        normalised_score: As in `Hypothesis`.
-    """
-
-    step: int
-    row: int
-    last: tuple[int, ...]
-    score: float
-    normalised_score: float
-
-    def hypothesis(self, trace: Trace, length: int) -> Hypothesis:
-        """The translation itself.
-
-        Args:
-            trace: Of the search, settled.
-            length: Real tokens of the source.
-
-        Returns:
-            The translation, cut if it has a last token other than the end mark.
-        """
-        ids, weights = trace.follow(self.step, self.row, self.last, length)
-        return Hypothesis(ids, self.score, self.normalised_score, weights, bool(self.last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +96,6 @@ def search(
     if memory.lengths.numel() == 0:
         return []
     return _Search(decoder, memory, options, bos_id, eos_id, forbidden, begun).run()
-
-
-def broken(sentence: int) -> InputError:
-    """The error to raise where a decoder's logits are NaN.
-
-    Args:
-        sentence: Its place in the batch.
-
-    Returns:
-        The error, which says what to do.
-    """
-    return InputError(
-        f"the decoder's logits for sentence {sentence} are NaN: the model is broken; train it again, "
-        "with a lower training.learning_rate"
-    )
 
 
 class _Search:
@@ -250,11 +183,8 @@ class _Search:
     def _note(self, step: int, closing: Tensor, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
         """Put the hypotheses where `closing` is True among those that have ended."""
         for place, slot in (closing & (totals > -torch.inf)).nonzero().tolist():
-            score, token, row = (
-                float(totals[place, slot]),
-                int(tokens[place, slot]),
-                int(parents[place, slot]),
-            )
+            score = float(totals[place, slot])
+            token, row = int(tokens[place, slot]), int(parents[place, slot])
             sentence = self.sentences[place]
             normalised = score / (step + 1) ** self.options.length_penalty
             if self.covered is not None:
@@ -283,7 +213,7 @@ class _Search:
     def _undecided(self, sentence: int, hope: float) -> bool:
         """Whether an open hypothesis worth `hope` may still come before the `n_best` best ended ones."""
         if math.isnan(hope):
-            raise broken(sentence)
+            raise nan_logits(sentence)
         if hope == -math.inf:
             return False
         ended = sorted((e.normalised_score for e in self.ended[sentence]), reverse=True)

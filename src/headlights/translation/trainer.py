@@ -86,7 +86,7 @@ class Trainer:
             self.model = model.to(self.device)
         except RuntimeError as error:  # torch's, for want of memory
             reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
-            raise RecipeError(f"model: none of these sizes can be built here: {reason}") from None
+            raise RecipeError(f"model: cannot be built here: {reason}; choose smaller sizes") from None
         self.updater = Updater(recipe, self.model, processes)
         processes.seed(self.config.seed, 0)
         self.progress = Progress(pairs=len(data.train))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from headlights.translation.alignment import Head, Links, copy_unknown, strongest_links, word_weights
-from headlights.translation.search import Hypothesis
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.tokenizer import Encoded, Tokenizer
 from headlights.translation.words import join_words
 
@@ -79,21 +79,21 @@ class Wording:
         """
         target = self.target_tokenizer.decode_words(hypothesis.ids)
         text = self.target_tokenizer.decode(hypothesis.ids)
-        found = self.given(source, target, hypothesis, text=text)
+        made = self.given(source, target, hypothesis, text=text)
         unknown = [
             word
             for token, word in zip(target.ids, target.word_of_piece, strict=True)
             if word is not None and token == self.target_tokenizer.unk_id
         ]
-        given = [word.text for word in prefix.words] if unknown else []  # a token each: of kind "word"
+        begun = [word.text for word in prefix.words] if unknown else []  # a token each: of kind "word"
         words = tuple(
-            given[place] if place in unknown and place < len(given) else word
-            for place, word in enumerate(found.words)
+            begun[place] if place in unknown and place < len(begun) else word
+            for place, word in enumerate(made.words)
         )
-        if self.replace_unknown and found.weights is not None:
-            free = [place for place in unknown if place >= len(given)]
-            words = copy_unknown(words, free, found.source_words, found.weights)
-        return found if words == found.words else replace(found, words=words, text=join_words(words))
+        if self.replace_unknown and made.weights is not None:
+            free = [place for place in unknown if place >= len(begun)]
+            words = copy_unknown(words, free, made.source_words, made.weights)
+        return made if words == made.words else replace(made, words=words, text=join_words(words))
 
     def given(self, source: Encoded, target: Encoded, hypothesis: Hypothesis, *, text: str) -> Translation:
         """What was given as a translation, or is one as it stands.

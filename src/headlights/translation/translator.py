@@ -11,10 +11,11 @@ from headlights.translation.batches import SourceBatch, source_batches
 from headlights.translation.corpus import is_blank
 from headlights.translation.ensemble import Ensemble, check_alike
 from headlights.translation.folders import ModelFolder
+from headlights.translation.hypotheses import Hypothesis
 from headlights.translation.prefixes import encode_prefixes
 from headlights.translation.sampling import SamplingOptions, sample, with_given
 from headlights.translation.scoring import GivenPairs, TargetScore, force_batch, score_batch
-from headlights.translation.search import Hypothesis, SearchOptions, search
+from headlights.translation.search import SearchOptions, search
 from headlights.translation.translations import Translation, Wording
 
 
@@ -103,9 +104,9 @@ class Translator:
 
         Args:
             lines: One sentence each; a blank one stays empty and never meets the model.
-            options: How to translate: `SearchOptions` for greedy or beam search, `SamplingOptions` to draw at
-                random. Default: beam search with a beam of 5. The arguments that follow take the place of
-                single values of it.
+            options: How to translate: a `search.SearchOptions` for greedy or beam search, or a
+                `sampling.SamplingOptions` to draw at random. Default: beam search with a beam of 5. The
+                arguments from `beam` to `n_best` take the place of single values of it.
             beam: Hypotheses kept per sentence; 1 is greedy search.
             length_penalty: Power of the length that divides a score.
             coverage_penalty: Weight of the penalty on source tokens that were not looked at, as in

@@ -1,4 +1,4 @@
-"""The interchange file: a map with its words as JSON, NPZ or safetensors (docs/attention-file.md)."""
+"""The interchange file (docs/attention-file.md): a map as JSON, NPZ or safetensors, or many as JSON lines."""
 
 import gzip
 import io
