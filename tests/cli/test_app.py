@@ -72,8 +72,16 @@ def test_python_m_headlights_needs_neither_torch_nor_long_for_help() -> None:
             "see: headlights train --help",
         ),
         (["translate"], "Missing argument 'MODEL'; see: headlights translate --help"),
-        (["translate", "m", "--beam", "0"], "Invalid value for '--beam': "),
-        (["train", "--updates", "many"], "Invalid value for '--updates': "),
+        (
+            ["translate", "m", "--beam", "0"],
+            "Invalid value for '--beam': Input should be greater than or equal to 1, got 0; "
+            "see: headlights translate --help",
+        ),
+        (
+            ["train", "--updates", "many"],
+            "Invalid value for '--updates': Input should be a valid integer, unable to parse string as an "
+            "integer, got many; see: headlights train --help",
+        ),
         (["info", "extra"], "Got unexpected extra argument"),
     ],
 )

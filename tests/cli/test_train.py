@@ -233,9 +233,10 @@ def test_prepared_text_for_a_model(headlights: Command, model: Path, tmp_path: P
     assert headlights("prepare", *options).status == 0
     start = ("train", "--from", model, "--prepared", prepared)
     assert headlights(*start, "--updates", "2", "--out", tmp_path / "run").status == 0
-    assert headlights("prepare", *options, "--recipe", "demo").error == (
-        "--from cannot go with --recipe or --tokenizer-pairs: the model has its tokenizer"
-    )
+    for option in (("--recipe", "demo"), ("--tokenizer-pairs", "9")):
+        assert headlights("prepare", *options, *option).error == (
+            f"--from cannot go with {option[0]}: the model has its tokenizer; leave {option[0]} out"
+        )
     refused = "which training goes on from, has tokenizer.lowercase = False (the recipe says True)"
     assert refused in headlights("prepare", *options, "--lowercase").error
 

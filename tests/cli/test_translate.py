@@ -355,14 +355,18 @@ def test_models_that_translate_together(headlights: Command, model: Path, tmp_pa
             ("--temperature", "0.5", "--seed", "3"),
             "--temperature and --seed: only for translations drawn at random; give --sample too",
         ),
-        (("--n-best", "6"), "--n-best must be between 1 and beam (5), got 6"),
+        (("--n-best", "6"), "--n-best must be between 1 and beam (5), got 6; raise the beam for more"),
         (("--sample", "--top-p", "0"), "--top-p must be above 0 and at most 1, got 0.0"),
         (
             ("--sample", "--temperature", "0"),
             "--temperature must be above 0 and finite, got 0.0; "
             "for the most probable tokens search with beam 1",
         ),
-        (("--max-ratio", "inf"), "--max-ratio must be >= 0 and max_extra >= 1, got inf and 10"),
+        (
+            ("--sample", "--max-extra", "99999999999999"),
+            "--max-extra must be between 1 and 1000000, got 99999999999999",
+        ),
+        (("--max-ratio", "inf"), "--max-ratio must be between 0 and 1000, got inf"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_line(
@@ -371,12 +375,13 @@ def test_options_that_do_not_go_together_are_one_line(
     assert headlights("translate", tmp_path / "no-model", *options, *CPU).error == expected
 
 
-def test_coverage_without_attention_is_one_line(headlights: Command, tmp_path: Path) -> None:
+def test_what_needs_attention_is_refused_without_it(headlights: Command, tmp_path: Path) -> None:
     built = build("word", score="none")
     folder = ModelFolder(built.model, built.source_tokenizer, built.target_tokenizer, {})
     folder.save(tmp_path / "model")
     (tmp_path / "text").write_text("The cat sits.\n")
     command = ("translate", tmp_path / "model", tmp_path / "text", *CPU)
-    assert headlights(*command, "--coverage-penalty", "0.2").error == (
-        "coverage_penalty needs a decoder with attention; this one has none: set it to 0"
-    )
+    for option in (("--coverage-penalty", "0.2"), ("--replace-unknown",), ("--alignment",)):
+        assert headlights(*command, *option).error == (
+            f"{option[0]}: the model was trained without attention; leave it out"
+        )

@@ -115,9 +115,10 @@ def test_a_line_of_many_is_chosen(headlights: Command, tmp_path: Path) -> None:
     assert "w2" not in result.output + page.read_text()
     assert view.load_attention(tmp_path / "a.json").source == ("w4",)
     result = headlights("view", path, "--html", page)  # of all lines, a page has all
-    assert result.errors == "line 2 of 4 is drawn here; choose another with --sentence\n"
+    assert result.errors == "line 2 is drawn here; choose another with --sentence\n"
     assert "w2" in result.output
     assert "w4" not in result.output
+    assert headlights("view", path, "--layer", "2").error == "--layer 2: there are 1, counted from 1"
     assert all(word in page.read_text() for word in ("w2", "w4"))
     one = write_lines(tmp_path / "one.jsonl", 1)
     assert headlights("view", one).errors == ""

@@ -2,6 +2,7 @@
 
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -110,3 +111,10 @@ def test_a_model_without_attention_has_no_head() -> None:
     ):
         assert mean.alignment == head.alignment
     check_head((0, 0), 1, 1)
+
+
+@pytest.mark.parametrize("head", ["0.1", 1, (1,), (0, 1, 2), (0.0, 1)])
+def test_what_is_no_head_is_refused(head: Any) -> None:
+    message = re.escape(f"align_head must be (layer, head), both counted from 0, got {head!r}")
+    with pytest.raises(TypeError, match=message):
+        check_head(head, 2, 3)

@@ -1,6 +1,7 @@
 import math
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ def ids_of(length: int, first: int) -> list[int]:
     return [3 + (first + k) % 11 for k in range(length)]
 
 
-def build(lengths: list[tuple[int, int]], max_tokens: int = 31, **options: int) -> TokenBatches:
+def build(lengths: list[tuple[int, int]], max_tokens: int = 31, **options: Any) -> TokenBatches:
     source = [ids_of(s, i) for i, (s, _) in enumerate(lengths)]
     target = [ids_of(t, i + 5) for i, (_, t) in enumerate(lengths)]
     return TokenBatches(source, target, max_tokens=max_tokens, pad_id=PAD, bos_id=BOS, eos_id=EOS, **options)

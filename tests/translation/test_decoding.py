@@ -119,5 +119,7 @@ def test_refusals(translator: Translator) -> None:
         translator.translate(["A", "B"], prefixes=["Il"])
     with pytest.raises(TypeError, match=r"prefixes must be a list of texts, got one text; give \['Il'\]"):
         translator.translate(["A", "B"], prefixes="Il")
+    with pytest.raises(TypeError, match="options must be SearchOptions or SamplingOptions, got dict"):
+        translator.translate(["A"], options={"beam": 5})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="beam cannot be given with SamplingOptions; leave it out"):
         translator.translate(["A"], options=SamplingOptions(), beam=5)

@@ -292,7 +292,9 @@ def test_a_broken_model_is_reported_and_does_not_run_for_ever() -> None:
         ({"seed": -1}, "seed must be 0 or more, got -1"),
         ({"first_line": -1}, "first_line must be 0 or more, got -1"),
         ({"n_best": 0}, "n_best must be at least 1, got 0"),
-        ({"max_ratio": -1.0}, "max_ratio must be >= 0 and max_extra >= 1, got -1.0 and 10"),
+        ({"max_ratio": -1.0}, "max_ratio must be between 0 and 1000, got -1.0"),
+        ({"max_ratio": 1e300}, r"max_ratio must be between 0 and 1000, got 1e\+300"),
+        ({"max_extra": 10**14}, "max_extra must be between 1 and 1000000, got 100000000000000"),
     ],
 )
 def test_refusals(options: dict[str, Any], text: str) -> None:

@@ -413,12 +413,16 @@ def test_a_broken_model_is_reported_and_does_not_run_for_ever() -> None:
     ("options", "text"),
     [
         ({"beam": 0}, "beam must be at least 1, got 0"),
-        ({"beam": 2, "n_best": 3}, r"n_best must be between 1 and beam \(2\), got 3"),
+        ({"beam": 2, "n_best": 3}, r"n_best must be between 1 and beam \(2\), got 3; raise the beam"),
         ({"n_best": 0}, r"n_best must be between 1 and beam \(5\), got 0"),
-        ({"length_penalty": -0.5}, "length_penalty must not be negative, got -0.5"),
-        ({"coverage_penalty": -0.5}, "coverage_penalty must not be negative, got -0.5"),
-        ({"max_ratio": -1.0}, "max_ratio must be >= 0 and max_extra >= 1, got -1.0 and 10"),
-        ({"max_extra": 0}, "max_ratio must be >= 0 and max_extra >= 1, got 1.5 and 0"),
+        ({"length_penalty": -0.5}, "length_penalty must be between 0 and 20, got -0.5"),
+        ({"length_penalty": 1000.0}, "length_penalty must be between 0 and 20, got 1000.0"),
+        ({"coverage_penalty": -0.5}, "coverage_penalty must not be negative, and be finite, got -0.5"),
+        ({"coverage_penalty": float("inf")}, "coverage_penalty must not be negative, and be finite, got inf"),
+        ({"max_ratio": -1.0}, "max_ratio must be between 0 and 1000, got -1.0"),
+        ({"max_ratio": 1e300}, r"max_ratio must be between 0 and 1000, got 1e\+300"),
+        ({"max_extra": 10**14}, "max_extra must be between 1 and 1000000, got 100000000000000"),
+        ({"max_extra": 0}, "max_extra must be between 1 and 1000000, got 0"),
     ],
 )
 def test_refusals(options: dict[str, Any], text: str) -> None:

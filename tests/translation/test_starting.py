@@ -114,8 +114,7 @@ def test_dropout_is_the_recipes_and_what_agrees_may_be_said(toy_run: Path, tmp_p
         ),
         (
             {"model": {"architecture": "transformer", "heads": 2}},
-            "model.architecture = 'recurrent' (the recipe says 'transformer'), "
-            "model.heads = None (the recipe says 2)",
+            "model.architecture = 'recurrent' (the recipe says 'transformer')",
         ),
         ({"tokenizer": {"lowercase": True}}, "tokenizer.lowercase = False (the recipe says True)"),
         (

@@ -1,5 +1,6 @@
 """The translator: order, blank lines, words and their alignment, and attention that fits its tokens."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -307,6 +308,10 @@ def test_refusals() -> None:
         TypeError, match=r"lines must be a list of texts, got one text; give \['A dog sleeps.'\]"
     ):
         translator.translate("A dog sleeps.")
+    with pytest.raises(TypeError, match=r"lines\[1\] must be a text, got NoneType; give '' where"):
+        translator.translate(["A", None])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"targets\[0\] must be a text, got float"):
+        translator.align(["A"], [math.nan])  # type: ignore[list-item]  # as pandas has a missing text
     with pytest.raises(TypeError, match="sources must be a list of texts"):
         translator.align("A", ["B"])
     with pytest.raises(TypeError, match="targets must be a list of texts"):

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -92,7 +93,7 @@ def _ended_by(error: Exception) -> int:
     """The status for errors of the input and of the system; any other is a bug and keeps its traceback."""
     if isinstance(error, CommandError):  # unknown option or command, missing argument
         context = getattr(error, "ctx", None)
-        message: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        message: str = error.format_message().rstrip(".") + _came(error)  # type: ignore[attr-defined]
         hint = "" if context is None else f" See: {context.command_path} --help"
         return _fail(message + (hint if message.endswith("?") else hint.replace(" See", "; see")))
     if isinstance(error, InputError):
@@ -104,6 +105,14 @@ def _ended_by(error: Exception) -> int:
         hint = "" if "pip install" in str(error) else "; pip install 'headlights[all]'"
         return _fail(f"{error}{hint}")
     return _ended_by_training(error)
+
+
+def _came(error: Exception) -> str:
+    """What the user wrote, where pydantic checked it for typer: its reason alone does not say."""
+    if not isinstance(error, typer.BadParameter) or error.__cause__ is None:
+        return ""
+    found: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+    return f", got {found[0]['input']}" if found else ""
 
 
 def _ended_by_training(error: Exception) -> int:

@@ -67,7 +67,8 @@ def command(
     if start is None:
         chosen = load_recipe(recipe or "rnn-small").changed(given, set_ or [])
     elif recipe is not None or tokenizer_pairs is not None:
-        raise UsageError("--from cannot go with --recipe or --tokenizer-pairs: the model has its tokenizer")
+        other = "--recipe" if recipe is not None else "--tokenizer-pairs"
+        raise UsageError(f"--from cannot go with {other}: the model has its tokenizer; leave {other} out")
     else:
         model = ModelFolder.load(start)
         tokenizers = model.source_tokenizer, model.target_tokenizer

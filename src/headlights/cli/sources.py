@@ -143,9 +143,19 @@ def _read_lines(path: Path, reading: Reading) -> "dict[str, AttentionMap]":
     if not maps:
         blank = f"line {first} is" if len(lines) == 1 else "all lines are"
         raise UsageError(f"{path}: {blank} blank: there is nothing to view")
-    if len(lines) > 1:
-        note(f"line {next(iter(maps))} of {len(lines)} is drawn here; choose another with --sentence")
     return maps
+
+
+def say_line(maps: "dict[str, AttentionMap]", reading: Reading) -> None:
+    """Say which of many lines is drawn, where nobody chose one.
+
+    Args:
+        maps: From `find_maps`.
+        reading: What it was asked for.
+    """
+    first = next(iter(maps))
+    if reading.sentence is None and first.isdecimal() and (len(maps), first) != (1, "1"):
+        note(f"line {first} is drawn here; choose another with --sentence")
 
 
 def _translate(model: Path, reading: Reading) -> "AttentionMap":

@@ -118,6 +118,14 @@ def command(
     translator = Translator.load([model, *(ensemble or [])], device=check_device(device))
     head = read_head(align_head, translator, "--align-head")
     attention.check_model(translator)
+    looking = {
+        "--coverage-penalty": coverage_penalty,
+        "--replace-unknown": replace_unknown,
+        "--alignment": alignment,
+    }
+    given = [option for option, value in looking.items() if value]
+    if given and not any(translator.attention_shape):
+        raise UsageError(f"{' and '.join(given)}: the model was trained without attention; leave it out")
 
     def answers(tell: Tell) -> Iterator[list[str]]:
         done = 0

@@ -18,7 +18,7 @@ from headlights.cli.common import (
     set_threads,
 )
 from headlights.cli.heads import check_drawable, is_wide, mean_map, pick_heads, print_summary, single_map
-from headlights.cli.sources import FORMATS, find_maps, read_text
+from headlights.cli.sources import FORMATS, find_maps, read_text, say_line
 from headlights.cli.watching import PARTS, SHORT, TOP, Reading
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def command(
     attention = maps[part or next(iter(maps))]
     shown = pick_heads(attention, layer, head)
     check_drawable(shown, svg, "--svg")
+    say_line(maps, reading)
     _print(shown, color)
     if html is not None or open_page:
         _write_page(list(maps.values()), html, open_page)

@@ -19,8 +19,12 @@ def check_head(head: Head, layers: int, heads: int) -> None:
         heads: Heads of each; 0 for a model without attention.
 
     Raises:
+        TypeError: It is not two whole numbers.
         ValueError: There is no such head; the message says how many there are.
     """
+    pair = isinstance(head, tuple | list) and len(head) == 2
+    if not pair or not all(hasattr(number, "__index__") for number in head):
+        raise TypeError(f"align_head must be (layer, head), both counted from 0, got {head!r}")
     if not layers * heads:
         raise ValueError(f"align_head {head}: the model was trained without attention; leave it out")
     if not (0 <= head[0] < layers and 0 <= head[1] < heads):

@@ -8,6 +8,8 @@ from torch import Tensor
 from headlights.translation.corpus import is_blank
 from headlights.translation.tokenizer import Encoded, Tokenizer
 
+MOST_RATIO, MOST_EXTRA = 1000, 1_000_000  # nothing is that much longer; a step more is a slip of the hand
+
 
 class Prefixes:
     """The tokens that each translation of a batch begins with.
@@ -106,7 +108,7 @@ def encode_prefixes(texts: Sequence[str] | None, count: int, tokenizer: Tokenize
 
 
 def check_limits(max_ratio: float, max_extra: int) -> None:
-    """Refuse limits that would leave no room for a token.
+    """Refuse limits that would leave no room for a token, or are past all use and arithmetic.
 
     Args:
         max_ratio: Longest output, in target tokens per source token.
@@ -115,5 +117,7 @@ def check_limits(max_ratio: float, max_extra: int) -> None:
     Raises:
         ValueError: One is out of its range.
     """
-    if not 0 <= max_ratio < float("inf") or max_extra < 1:
-        raise ValueError(f"max_ratio must be >= 0 and max_extra >= 1, got {max_ratio} and {max_extra}")
+    if not 0 <= max_ratio <= MOST_RATIO:
+        raise ValueError(f"max_ratio must be between 0 and {MOST_RATIO}, got {max_ratio}")
+    if not 1 <= max_extra <= MOST_EXTRA:
+        raise ValueError(f"max_extra must be between 1 and {MOST_EXTRA}, got {max_extra}")

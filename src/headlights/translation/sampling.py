@@ -82,9 +82,12 @@ def with_given(
         The options.
 
     Raises:
+        TypeError: `options` are of another kind.
         ValueError: A value is out of its range, or is for the other way to translate.
     """
     options = SearchOptions() if options is None else options
+    if not isinstance(options, SearchOptions | SamplingOptions):
+        raise TypeError(f"options must be SearchOptions or SamplingOptions, got {type(options).__name__}")
     chosen = {name: value for name, value in given.items() if value is not None}
     unknown = chosen.keys() - {field.name for field in fields(options)}
     if unknown:

@@ -14,6 +14,8 @@ from headlights.translation.hypotheses import Ended, Hypothesis, nan_logits
 from headlights.translation.prefixes import Prefixes, check_limits
 from headlights.translation.trace import Trace
 
+MOST_PENALTY = 20  # of the longest output allowed, the power is still a number
+
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
@@ -21,8 +23,8 @@ class SearchOptions:
 
     Attributes:
         beam: Hypotheses kept per sentence, at least 1; 1 is greedy search.
-        length_penalty: Power of the length (end mark counted) that divides the score; 0 ranks by plain
-            probability.
+        length_penalty: Power of the length (end mark counted) that divides the score, 0 to 20; 0 ranks by
+            plain probability.
         coverage_penalty: Weight of a penalty, added to what ranks a hypothesis, on source tokens that got
             less than 1 of all attention: Σ log(min(attention received, 1)) (Wu et al. 2016, arXiv:1609.08144,
             eq. 14; their β). 0: none.
@@ -47,11 +49,17 @@ class SearchOptions:
         if self.beam < 1:
             raise ValueError(f"beam must be at least 1, got {self.beam}")
         if not 1 <= self.n_best <= self.beam:
-            raise ValueError(f"n_best must be between 1 and beam ({self.beam}), got {self.n_best}")
-        if self.length_penalty < 0:
-            raise ValueError(f"length_penalty must not be negative, got {self.length_penalty}")
-        if self.coverage_penalty < 0:
-            raise ValueError(f"coverage_penalty must not be negative, got {self.coverage_penalty}")
+            raise ValueError(
+                f"n_best must be between 1 and beam ({self.beam}), got {self.n_best}; raise the beam for more"
+            )
+        if not 0 <= self.length_penalty <= MOST_PENALTY:
+            raise ValueError(
+                f"length_penalty must be between 0 and {MOST_PENALTY}, got {self.length_penalty}"
+            )
+        if not 0 <= self.coverage_penalty < math.inf:
+            raise ValueError(
+                f"coverage_penalty must not be negative, and be finite, got {self.coverage_penalty}"
+            )
         check_limits(self.max_ratio, self.max_extra)
 
 

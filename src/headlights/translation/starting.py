@@ -57,10 +57,13 @@ def fitted(
     """
     content = recipe.model_dump(exclude_unset=True)
     found = {"model": model.model_dump(), "tokenizer": tokenizer.model_dump()}
+    kind = content.get("model", {}).get("architecture", model.architecture)
+    # Another architecture has other keys, and saying each would hide the one that counts.
+    asked = content if kind == model.architecture else {"model": {"architecture": kind}}
     differing = [
         f"{section}.{key} = {has.get(key)!r} (the recipe says {value!r})"
         for section, has in found.items()
-        for key, value in content.get(section, {}).items()
+        for key, value in asked.get(section, {}).items()
         if not _agree(key, value, has)
     ]
     if differing:

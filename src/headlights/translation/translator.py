@@ -129,7 +129,7 @@ class Translator:
             One translation per line, in order.
 
         Raises:
-            TypeError: `lines` or `prefixes` is a single text.
+            TypeError: `lines` or `prefixes` is a single text, or holds something that is no text.
             ValueError: A value is out of range or does not go with `options`, the model has no attention for
                 it or no such head, or there are not as many prefixes as lines.
         """
@@ -202,7 +202,7 @@ class Translator:
             The given translations with scores and alignment, in order; empty where either side is blank.
 
         Raises:
-            TypeError: `sources` or `targets` is a single text.
+            TypeError: `sources` or `targets` is a single text, or holds something that is no text.
             ValueError: There are not as many targets as sources, or the model has no such head.
         """
         self._check_head(align_head)
@@ -232,7 +232,7 @@ class Translator:
             One score per pair, in order; of no tokens where either side is blank.
 
         Raises:
-            TypeError: `sources` or `targets` is a single text.
+            TypeError: `sources` or `targets` is a single text, or holds something that is no text.
             ValueError: There are not as many targets as sources.
         """
         results = [TargetScore(0.0, 0) for _ in targets]
@@ -272,3 +272,8 @@ def _check_texts(name: str, texts: Sequence[str]) -> None:
     """A single text is a sequence of its characters, and would be translated letter by letter."""
     if isinstance(texts, str):
         raise TypeError(f"{name} must be a list of texts, got one text; give [{texts[:40]!r}]")
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"{name}[{place}] must be a text, got {type(text).__name__}; give '' where there is none"
+            )

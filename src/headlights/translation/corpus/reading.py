@@ -91,5 +91,5 @@ def _format_of(paths: Sequence[str | Path]) -> Format:
         return "parallel"
     raise CorpusError(
         f"cannot tell the format of {', '.join(map(str, paths))}: give two text files, or files named .tsv "
-        "or .jsonl, or say format="
+        "or .jsonl, or in Python say format="
     )
