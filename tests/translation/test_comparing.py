@@ -24,7 +24,7 @@ def test_rungs_differ_in_the_model_alone() -> None:
     assert described == {
         "no attention": ("none", "first", "concat"),
         "context in every cell": ("none", "every", "concat"),
-        "u + u'": ("bilinear", "first", "add"),
+        "u + u'": ("additive", "first", "add"),
         "additive": ("additive", "first", "concat"),
     }
     assert recipes["transformer"].model.architecture == "transformer"

@@ -19,7 +19,7 @@ RUNGS = ("no attention", "context in every cell", "u + u'", "additive", "transfo
 _RECURRENT: dict[str, dict[str, Any]] = {
     "no attention": {"score": "none", "final": "first"},
     "context in every cell": {"score": "none", "final": "every"},
-    "u + u'": {"score": "bilinear", "final": "first", "mix": "add", "query": "previous"},
+    "u + u'": {"score": "additive", "final": "first", "mix": "add", "query": "previous"},
     "additive": {"score": "additive", "final": "first", "mix": "concat", "query": "previous"},
 }
 
