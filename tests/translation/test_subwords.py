@@ -11,7 +11,7 @@ from headlights.translation.subwords import SubwordDropout
 from headlights.translation.tokenizer import Tokenizer
 
 # 0 to 3 are letters, 4 = 0 1, 5 = 2 3, 6 = 4 5: the tree ((0 1) (2 3)).
-PARTS = torch.tensor([[-1, -1]] * 4 + [[0, 1], [2, 3], [4, 5]])
+PARTS = [(-1, -1)] * 4 + [(0, 1), (2, 3), (4, 5)]
 
 
 def cut(sentences: list[list[int]], p: float, seed: int = 1) -> list[list[int]]:
@@ -58,7 +58,7 @@ def test_a_learned_tokenizer_reads_the_same_text_from_what_was_cut() -> None:
     for row, text in enumerate(texts):
         assert tokenizer.decode(found.joined(torch.tensor([row])).tolist()) == text
     words = Tokenizer.train(texts, kind="word", vocab_size=300)
-    assert words.parts().tolist() == [[-1, -1]] * words.vocab_size
+    assert words.parts() == [(-1, -1)] * words.vocab_size
 
 
 def test_epochs_cut_anew_whatever_came_before_and_evaluation_never() -> None:

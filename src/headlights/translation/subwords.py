@@ -1,7 +1,8 @@
 """Subword regularisation: while training, tokens fall apart at random into what they were merged from."""
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
 
 from headlights.translation.sentences import Sentences
 
@@ -14,17 +15,18 @@ class SubwordDropout:
     merges out on the way up; this one undoes them on the way down, which needs ids alone and no text.
 
     Args:
-        parts: For each id the two ids that were merged into it, or -1 twice; int64, shape (V, 2).
+        parts: For each of V ids the two ids that were merged into it, or (-1, -1).
         p: Probability of cutting a token, in [0, 1).
 
     Raises:
         ValueError: `p` is out of range.
     """
 
-    def __init__(self, parts: Tensor, p: float) -> None:
+    def __init__(self, parts: Sequence[tuple[int, int]], p: float) -> None:
         if not 0.0 <= p < 1.0:
             raise ValueError(f"p must be in [0, 1), got {p}")
-        self._parts, self._p = parts, p
+        self._parts = torch.tensor(parts)  # (V, 2)
+        self._p = p
 
     def __call__(self, sentences: Sentences, generator: torch.Generator) -> Sentences:
         """Cut tokens of some sentences.

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import tokenizers
-import torch
 from tokenizers import models, normalizers, pre_tokenizers, trainers
-from torch import Tensor
 
 from headlights.translation._pieces import BYTES_OF, Prepared, cut, place_pieces, prepare, to_byte_letters
 from headlights.translation.words import Word, join_words
@@ -215,16 +213,16 @@ class Tokenizer:
             for number, token in zip(ids, tokens, strict=True)
         ]
 
-    def parts(self) -> Tensor:
+    def parts(self) -> list[tuple[int, int]]:
         """What each token was merged from.
 
         Returns:
-            For each id the two ids that byte-pair encoding merged into it, -1 twice where there are none (a
-            byte, a special token, a word of kind "word"); int64, shape (`vocab_size`, 2).
+            For each id the two ids that byte-pair encoding merged into it, (-1, -1) where there are none (a
+            byte, a special token, a word of kind "word").
         """
-        parts = torch.full((self.vocab_size, 2), -1)
+        parts = [(-1, -1)] * self.vocab_size
         for left, right in json.loads(self._model.to_str())["model"].get("merges", ()):
-            parts[self._id_of[left + right]] = torch.tensor([self._id_of[left], self._id_of[right]])
+            parts[self._id_of[left + right]] = self._id_of[left], self._id_of[right]
         return parts
 
     def save(self, path: str | Path) -> None:
