@@ -1,7 +1,8 @@
 """Memory and time of `headlights prepare` against the size of the corpus.
 
 Writes a made-up corpus (words drawn by Zipf's law, 3 to 30 a side, a twentieth of the pairs seen before),
-prepares it in a process of its own, and prints the peak memory of that process and its workers.
+prepares it in a process of its own, and prints the peak memory of that process and its workers. Linux counts
+for a worker what the process that started it held at that moment, so a worker's figure is an upper bound.
 
 Run: python benchmarks/prepare_corpus.py --pairs 5000000
 """
