@@ -1,11 +1,7 @@
-"""Additive scores by exponentials: accuracy at every scale, wide ranges, gradients, compiling."""
+"""Additive scores by exponentials: accuracy at every scale, wide ranges, gradients."""
 
 import itertools
-import os
-import shutil
-import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,33 +13,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from headlights import MultiHeadAttention, attend, masks, observations, scores
-from headlights.attention import PreparedKey, _compiled, _factorised
+from headlights.attention import PreparedKey, _factorised
 from headlights.attention._factorised import FactorisedKey, additive_scores, factorise
-from headlights.attention._mask_shapes import Grid
-from headlights.attention._visible_keys import visible_keys
+from tests.attention.additive_tools import exact, fresh, leaves, needs_compiler
 
 EPS = 2.0**-23
-needs_compiler = pytest.mark.skipif(_compiled._compiler() is None, reason="no C++ compiler")
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-def _fresh(monkeypatch: pytest.MonkeyPatch, cache: Path) -> _compiled._Loader:
-    """A process that has compiled nothing yet, with a cache folder of its own."""
-    for name in ("HEADLIGHTS_COMPILE", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(_compiled, "_loader", loader := _compiled._Loader())
-    return loader
 
 
 @pytest.fixture(params=["blocks", pytest.param("compiled", marks=needs_compiler)])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[str]:
     """Run a test without the compiled kernels, in blocks that toy sizes fill, and with them."""
-    loader = _fresh(monkeypatch, cache)
+    loader = fresh(monkeypatch, cache)
     if request.param == "compiled":
         assert loader.bring() is not None
     else:
@@ -51,15 +31,6 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, cac
         monkeypatch.setattr(_factorised, "CPU_BLOCK", 60)
     yield request.param
     assert (loader.kernels is not None) == (request.param == "compiled")
-
-
-def exact(query: Tensor, key: Tensor, b: Tensor) -> Tensor:
-    hidden = torch.tanh(query.double()[..., :, None, :] + key.double()[..., None, :, :])
-    return hidden @ b.double()
-
-
-def leaves(*sizes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    return [torch.randn(size, dtype=dtype).requires_grad_() for size in sizes]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4])
@@ -193,7 +164,7 @@ def test_a_query_that_is_not_a_number_spoils_its_own_row_only(kernels: str) -> N
 @needs_compiler
 def test_loading_the_kernels_leaves_denormals_alone(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     # Linked with -ffast-math, a library would switch its process to flush them to zero.
-    assert _fresh(monkeypatch, cache).bring() is not None
+    assert fresh(monkeypatch, cache).bring() is not None
     assert torch.tensor(1e-38) / 8 != 0
     assert torch.full((1000,), 1e-38).div(8).ne(0).all()
     assert sys.float_info.min / 8 != 0
@@ -430,205 +401,6 @@ def test_nothing_as_large_as_all_pairs_is_held() -> None:
             torch.autograd.backward(additive_scores(query, prepared, b).sum())
         assert isinstance(prepared, FactorisedKey) == (scale == 1.0)
         assert largest.size <= _factorised.CPU_BLOCK < B * N * M * A
-
-
-def test_visible_keys_of_masks() -> None:
-    grid = Grid((2, 3), 5, 7, torch.device("cpu"))
-    keep = torch.rand(2, 1, 5, 7) > 0.7
-    cases = {
-        masks.lengths([3, 0]): (torch.arange(7) < torch.tensor([3, 0])[:, None])[:, None].expand(2, 3, 7),
-        masks.keep(keep): keep.any(-2).expand(2, 3, 7),
-        # the last query stands at the last key, the first at key 2: nobody looks at the keys 0 and 1
-        masks.window(0, 0): (torch.arange(7) >= 2).expand(2, 3, 7),
-        masks.causal() & masks.lengths([3, 0]): (torch.arange(7) < torch.tensor([3, 0])[:, None])[
-            :, None
-        ].expand(2, 3, 7),
-        ~masks.window(7, 7): torch.zeros(2, 3, 7, dtype=torch.bool),
-    }
-    for mask, right in cases.items():
-        found = visible_keys(mask, grid, (2, 3))
-        assert found is not None
-        assert torch.equal(found, right), mask
-        shared = visible_keys(mask, grid, (1, 3))
-        assert shared is not None
-        assert torch.equal(shared, right.any(0, keepdim=True)), mask
-        plain = visible_keys(mask, grid, ())
-        assert plain is not None
-        assert torch.equal(plain, right.any(0).any(0)), mask
-    assert visible_keys(masks.window(9, 9), grid, (2, 3)) is None
-
-
-def test_visible_keys_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlights.attention._visible_keys.BLOCK_PAIRS", 1)
-    test_visible_keys_of_masks()
-
-
-def test_only_scores_that_ask_are_told_what_is_visible() -> None:
-    told: list[Tensor | None] = []
-
-    class Asking(scores.Dot):
-        def prepare_key(self, key: Tensor, *, visible: Tensor | None = None, start: int = 0) -> PreparedKey:
-            told.append(visible)
-            return super().prepare_key(key, visible=visible, start=start)
-
-    x = torch.randn(2, 5, 3)
-    options: dict[str, Any] = {"mask": masks.lengths([2, 5]), "path": "reference"}
-    score = Asking()
-    right = attend(x, x, x, score=score, **options)
-    score.needs_visible = True
-    assert torch.equal(attend(x, x, x, score=score, **options), right)
-    attend(x, x, x, score=score, path="reference")
-    assert told[0] is None
-    assert told[1] is not None
-    assert told[1].tolist() == [[True, True, False, False, False], [True] * 5]
-    assert told[2] is None
-
-
-@needs_compiler
-def test_one_compilation_serves_all_shapes_and_later_processes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    loader = _fresh(monkeypatch, tmp_path)
-    commands: list[Any] = []
-    run = subprocess.run
-
-    def counted(command: Any, **options: Any) -> Any:
-        commands.append(command)
-        return run(command, **options)
-
-    def compilations() -> int:
-        return sum("-c" in command for command in commands)  # the others link
-
-    monkeypatch.setattr(subprocess, "run", counted)
-    monkeypatch.setattr(_compiled, "TERMS_BEFORE_COMPILING", 1000)
-    b = torch.randn(3)
-    for B, N, M in ((1, 1, 1), (2, 3, 5), (7, 11, 13), (1, 5, 1), (5, 1, 7)):
-        before = loader.terms
-        query, key = torch.randn(B, N, 3), torch.randn(B, M, 3)
-        got = additive_scores(query, factorise(PreparedKey(key), None), b)
-        assert torch.allclose(got.double(), exact(query, key, b), atol=1e-6)
-        if loader.kernels is None:  # a small call never compiles
-            assert loader.terms == before + B * N * M * 3 < 1000
-    # 3 + 90 + 3003 terms: the third call compiled, no other
-    assert compilations() == 1
-    assert loader.kernels is not None
-    later = _fresh(monkeypatch, tmp_path)
-    assert later.after(1) is not None  # loaded at its first call, however small
-    assert scores.compile_additive()
-    assert len(commands) == 2
-
-
-@pytest.mark.parametrize("name", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "HEADLIGHTS_COMPILE"])
-def test_compiling_can_be_switched_off(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    loader = _fresh(monkeypatch, tmp_path)
-    monkeypatch.setenv(name, "0" if name == "HEADLIGHTS_COMPILE" else "1")
-    assert loader.after(2**40) is None
-    assert not scores.compile_additive()
-    assert not any(tmp_path.iterdir())
-
-
-def test_without_a_compiler_blocks_serve_in_silence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _fresh(monkeypatch, tmp_path)
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert not scores.compile_additive()
-    query, key, b = torch.randn(2, 3, 5), torch.randn(2, 7, 5), torch.randn(5)
-    got = additive_scores(query, factorise(PreparedKey(key), None), b)
-    assert torch.allclose(got.double(), exact(query, key, b), atol=1e-6)
-
-
-def test_a_blank_compiler_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CXX", raising=False)
-    found = _compiled._compiler()
-    monkeypatch.setenv("CXX", " ")
-    assert _compiled._compiler() == found
-
-
-@pytest.mark.parametrize(
-    "compiler", ["/nowhere/c++", 'g++ "', f"{sys.executable} -c raise(SystemExit('no'))"]
-)
-def test_a_broken_compiler_warns_once(compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _fresh(monkeypatch, tmp_path)
-    monkeypatch.setenv("CXX", compiler)
-    with pytest.warns(
-        UserWarning, match=r"additive scores: .* could not compile the fast kernels \(.*\); the slower"
-    ):
-        assert not scores.compile_additive()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not scores.compile_additive()
-
-
-@needs_compiler
-def test_a_broken_library_on_disk_is_compiled_anew(
-    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
-) -> None:
-    assert _fresh(monkeypatch, cache).bring() is not None
-    compiled = _compiled._cached()
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: shutil.copy(compiled, command[-1]))
-    loader = _fresh(monkeypatch, tmp_path)
-    goal = _compiled._cached()
-    goal.parent.mkdir(parents=True)
-    goal.write_bytes(b"torn")
-    assert loader.after(1) is None
-    assert scores.compile_additive()
-    assert goal.read_bytes() == compiled.read_bytes()
-    assert os.listdir(goal.parent) == [goal.name]
-    goal.unlink()
-    goal.parent.rmdir()
-    goal.parent.write_text("in the way")  # nothing can be kept, and it does not matter
-    _fresh(monkeypatch, tmp_path)
-    assert scores.compile_additive()
-
-
-@needs_compiler
-@pytest.mark.parametrize("open_to_all", ["file", "folder"])
-def test_a_library_that_others_could_have_written_is_not_loaded(
-    open_to_all: str, monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
-) -> None:
-    assert _fresh(monkeypatch, cache).bring() is not None
-    compiled = _compiled._cached()
-    loader = _fresh(monkeypatch, tmp_path)
-    goal = _compiled._cached()
-    _compiled._keep(compiled, goal)
-    loader.after(1)
-    assert loader.kernels is not None
-    (goal if open_to_all == "file" else goal.parent).chmod(0o777)
-    assert _fresh(monkeypatch, tmp_path).after(1) is None
-
-
-@needs_compiler
-def test_another_library_in_its_place_is_not_loaded(
-    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
-) -> None:
-    assert _fresh(monkeypatch, cache).bring() is not None
-    compiler = _compiled._compiler()
-    assert compiler is not None
-    source, library = tmp_path / "other.cpp", tmp_path / "other.so"
-    source.write_text("int other;")
-    subprocess.run([*compiler, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
-    loader = _fresh(monkeypatch, tmp_path)
-    _compiled._keep(library, _compiled._cached())
-    assert loader.after(1) is None
-
-
-def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    assert _compiled._cached().is_relative_to(Path.home() / ".cache")
-
-
-@needs_compiler
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    assert _fresh(monkeypatch, cache).bring() is not None
-    inputs = leaves((3, 5, 37), (3, 7, 37), (37,), dtype=torch.float32)
-    found = []
-    monkeypatch.setattr(_compiled, "TERMS_OF_A_THREAD", 1)
-    for threads in (1, 4):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        out = additive_scores(inputs[0], factorise(PreparedKey(inputs[1]), None), inputs[2])
-        found.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
-    for one, other in zip(*found, strict=True):
-        assert torch.allclose(one, other, rtol=1e-6)
 
 
 def test_watchers_see_additive_scores(small_blocks: None) -> None:
