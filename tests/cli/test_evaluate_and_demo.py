@@ -32,7 +32,7 @@ def test_two_files_are_evaluated_and_blank_pairs_told(
     (tmp_path / "b").write_text("rosso gatto\nx\nvecchio cane\n")
     files = ("--source", tmp_path / "a", "--target", tmp_path / "b")
     status, output, errors = headlights("evaluate", model, *files, "--lowercase", *CPU)
-    assert (status, errors) == (0, "left out 1 pairs with a blank side\n")
+    assert (status, errors) == (0, "left out 1 pair with a blank side\n")
     assert output.splitlines()[1].split()[:2] == ["all", "2"]
     assert "case:lc" in output
 

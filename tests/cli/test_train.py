@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,10 @@ def started(recipe: Path, out: Path) -> "subprocess.Popen[str]":
     )
 
 
-def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
-    """Wait until the training has made a file."""
+def wait_until(there: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    """Wait until a process has made something."""
     until = time.monotonic() + 120
-    while not path.exists():
+    while not there():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -69,7 +70,7 @@ def test_signal_saves_and_says_how_to_go_on(
 ) -> None:
     out = tmp_path / "a run"
     process = started(recipe, out)
-    wait_for(out / "log.jsonl", process)
+    wait_until((out / "log.jsonl").exists, process)
     process.send_signal(sent)
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, output) == (status, "")
@@ -86,7 +87,7 @@ def test_killed_by_the_system_goes_on_with_the_printed_command(
 ) -> None:
     out = tmp_path / "run"
     process = started(recipe, out)
-    wait_for(out / "last", process)
+    wait_until((out / "last").exists, process)
     error = headlights("train", "--resume", "--out", out).error
     assert error.startswith(f"{out} is being trained into by process {process.pid} on ")
     assert error.endswith("; wait until it ends, or choose another folder")

@@ -21,6 +21,7 @@ from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator
 from tests.cli.conftest import Command
 from tests.cli.test_app import BUFFERED, program
+from tests.cli.test_train import wait_until
 from tests.translation.test_translator import build
 
 CPU = ("--device", "cpu")
@@ -309,7 +310,7 @@ def test_prefixes_must_fit_the_lines(
             4,
             "ends after line 4, the text goes on; write a line for each line of text, blank where",
         ),
-        (6, "goes on after line 5, where the text ends"),
+        (6, "goes on after line 5, where the text ends; write one line for each line of text"),
     ):
         path.write_text("cane\n" * count)
         error = headlights(*command, "--prefix-file", path).error
@@ -318,6 +319,26 @@ def test_prefixes_must_fit_the_lines(
     assert headlights(*command, "--prefix-file", path, "--prefix", "il").error == (
         "give either --prefix or --prefix-file, not both"
     )
+
+
+def test_a_dash_is_standard_input(model: Path, tmp_path: Path) -> None:
+    command = program("translate", model, "-", "--threads", "1", *CPU)
+    found = subprocess.run(command, input="red cat\n\n", capture_output=True, text=True, check=True)
+    assert found.stderr == ""
+    (translation,) = Translator.load(model, device="cpu").translate(["red cat"])
+    assert found.stdout == f"{translation.text}\n\n"
+
+
+def test_ended_from_outside_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
+    command = program("translate", model, "-o", tmp_path / "out", "--threads", "1", *CPU)
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **streams) as process:  # type: ignore[call-overload]
+        wait_until(lambda: any(tmp_path.iterdir()), process)  # the file that is to become the output
+        process.terminate()
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (143, "")
+    assert errors.splitlines()[-1] == "headlights: terminated"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_models_that_translate_together(headlights: Command, model: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_blank_pairs_are_left_out_and_counted(tmp_path: Path) -> None:
     data = load({"train": [train], "valid": [valid]})
     assert data.notes == (
         "left out 3 training pairs with a blank side",
-        "left out 1 validation pairs with a blank side",
+        "left out 1 validation pair with a blank side",
     )
     assert len(data.train) == 20
     assert [(pair.source, pair.target) for pair in data.valid] == PAIRS[40:]

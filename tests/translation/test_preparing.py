@@ -220,6 +220,10 @@ def test_broken_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "cut" / "train.arrow").unlink()
     with pytest.raises(FolderError, match=r"cut/train.arrow cannot be read: .*; prepare the corpus again"):
         load_prepared(tmp_path / "cut")
+    shutil.copytree(out, tmp_path / "emptied")
+    (tmp_path / "emptied" / "valid.jsonl").write_text("")
+    with pytest.raises(FolderError, match=r"emptied/valid.jsonl holds no validation pairs; prepare"):
+        load_prepared(tmp_path / "emptied")
     report = json.loads((out / "prepared.json").read_text())
     (out / "prepared.json").write_text(json.dumps({**report, "version": 99}))
     with pytest.raises(FolderError, match=r"expected format 'headlights-prepared', version 1, got .*, 99"):

@@ -94,7 +94,7 @@ def test_run_says_what_it_does_and_logs_json_lines(tmp_path: Path, monkeypatch: 
     listener = Listener()
     translator = train(content, out=tmp_path / "run", device="cpu", reporter=listener)
     assert listener.notes[:2] == [
-        "left out 1 training pairs with a blank side",
+        "left out 1 training pair with a blank side",
         "no validation file: held out 19 of the training pairs (seed 1)",
     ]
     parameters = sum(each.numel() for each in translator.model.parameters())

@@ -2,8 +2,11 @@
 
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -65,7 +68,8 @@ def run(arguments: Sequence[str]) -> int:
         The exit status: 0 done, 2 wrong input, 130 and 143 interrupted.
     """
     try:
-        code = _invoke(list(arguments) or ["--help"])
+        with _terminable():
+            code = _invoke(list(arguments) or ["--help"])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has what it wanted
         _drop_output()
@@ -73,9 +77,33 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         return 130
+    except _Terminated:
+        _say("terminated")
+        return 128 + signal.SIGTERM
     except Exception as error:
         return _ended_by(error)
     return code
+
+
+class _Terminated(BaseException):
+    """SIGTERM came."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Inside this block SIGTERM ends the work as Ctrl-C does: nothing half-written is left behind."""
+    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _invoke(arguments: list[str]) -> int:

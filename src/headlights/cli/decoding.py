@@ -160,7 +160,8 @@ class PrefixLines:
         """
         if self._path is not None and next(self._lines, None) is not None:
             raise UsageError(
-                f"--prefix-file {self._path}: goes on after line {self._taken}, where the text ends"
+                f"--prefix-file {self._path}: goes on after line {self._taken}, where the text ends; write "
+                "one line for each line of text"
             )
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from headlights._counted import counted
 from headlights.cli.common import (
     AlignHead,
     Beam,
@@ -51,7 +52,7 @@ def command(
         if not test:
             raise UsageError(f"{' and '.join(paths)}: no sentence pairs to evaluate on")
         if filled.dropped:
-            note(f"left out {filled.dropped} pairs with a blank side")
+            note(f"left out {counted(filled.dropped, 'pair')} with a blank side")
     else:
         test = list(grammar.splits().test)
     if align_head and all(pair.links is None for pair in test):

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headlights._counted import counted
 from headlights.cli.common import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def pick_heads(attention: "AttentionMap", layer: int | None, head: int | None) -
         if number is not None and number > count:
             raise UsageError(f"{option} {number}: there are {count}, counted from 1")
     if head is not None and layer is None and L > 1:
-        raise UsageError(f"--head {head}: needs --layer beside it; there are {L} layers of {H} heads")
+        there = f"there are {L} layers of {counted(H, 'head')}"
+        raise UsageError(f"--head {head}: needs --layer beside it; {there}")
     layers, heads = (slice(None) if number is None else slice(number - 1, number) for number in (layer, head))
     picked = {name: array[layers, heads] for name, array in arrays.items()}
     return view.AttentionMap(

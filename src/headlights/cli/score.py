@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from headlights._counted import counted
 from headlights.cli.common import (
     CHUNK,
     Device,
@@ -62,10 +63,11 @@ def command(
             scored += len(found)
             tell("scoring", scored, None)
     if blank:
-        note(f"left out {blank} pairs with a blank side")
+        note(f"left out {counted(blank, 'pair')} with a blank side")
     if tokens:
         note(
-            f"{scored - blank:,} pairs, {tokens:,} target tokens: perplexity {_perplexity(total, tokens):.2f}"
+            f"{counted(scored - blank, 'pair')}, {counted(tokens, 'target token')}: perplexity "
+            f"{_perplexity(total, tokens):.2f}"
         )
 
 

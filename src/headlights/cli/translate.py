@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 def command(
     model: Model,
     input: Annotated[
-        Path | None, typer.Argument(help="Text, a sentence a line (.gz too). Default: standard input.")
+        Path | None,
+        typer.Argument(help="Text, a sentence a line (.gz too). Default or -: standard input."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Default: standard output (.gz too).")
@@ -160,7 +161,9 @@ def _chunks(input: Path | None, most: int) -> Iterator[list[str]]:
     from headlights.cli.streaming import arriving
     from headlights.translation.corpus import read_lines
 
-    return arriving(sys.stdin.buffer, most) if input is None else chunks(read_lines(input), most)
+    if input is None or str(input) == "-":
+        return arriving(sys.stdin.buffer, most)
+    return chunks(read_lines(input), most)
 
 
 def _line(found: "Translation", alignment: bool) -> str:

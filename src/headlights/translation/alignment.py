@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headlights._counted import counted
+
 Links = tuple[tuple[int, int], ...]
 Head = tuple[int, int]
 """A layer and a head of it, both counted from 0."""
@@ -29,7 +31,8 @@ def check_head(head: Head, layers: int, heads: int) -> None:
         raise ValueError(f"align_head {head}: the model was trained without attention; leave it out")
     if not (0 <= head[0] < layers and 0 <= head[1] < heads):
         raise ValueError(
-            f"align_head {head}: the model has {layers} layers of {heads} heads, both counted from 0"
+            f"align_head {head}: the model has {counted(layers, 'layer')} of {counted(heads, 'head')}, both "
+            "counted from 0"
         )
 
 

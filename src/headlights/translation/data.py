@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from headlights._counted import counted
 from headlights.translation.batches import TokenBatches
 from headlights.translation.corpus import CorpusError, NonBlank, Pair, grammar, read
 from headlights.translation.folders import FolderError
@@ -169,7 +170,7 @@ def _subword_dropout(
 def _too_long(batches: TokenBatches, max_length: int) -> tuple[str, ...]:
     if not batches.dropped:
         return ()
-    return (f"left out {batches.dropped} training pairs longer than {max_length} tokens",)
+    return (f"left out {counted(batches.dropped, 'training pair')} longer than {max_length} tokens",)
 
 
 def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair], list[Pair]]:
@@ -201,7 +202,7 @@ def _read(paths: Sequence[str], purpose: str, notes: list[str]) -> list[Pair]:
     filled = NonBlank(read(paths))
     pairs = list(filled)
     if filled.dropped:
-        notes.append(f"left out {filled.dropped} {purpose} pairs with a blank side")
+        notes.append(f"left out {counted(filled.dropped, f'{purpose} pair')} with a blank side")
     if not pairs:
         raise CorpusError(f"no sentence pairs in {' and '.join(paths)}; {purpose} needs at least one")
     return pairs

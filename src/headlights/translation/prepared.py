@@ -206,6 +206,8 @@ def load_prepared(path: str | Path) -> PreparedData:
     pairs = _open(folder / TRAIN)
     source, target = (StoredSentences(batch.column(side) for batch in pairs.to_batches()) for side in _SIDES)
     valid = list(read_jsonl(folder / VALID))
+    if not valid:
+        raise FolderError(f"{folder / VALID} holds no validation pairs; {_AGAIN}")
     origins = StoredOrigins(Path(path), files, pairs)
     return PreparedData(source, target, valid, *load_tokenizers(folder), report, origins)
 
