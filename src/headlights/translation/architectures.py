@@ -41,6 +41,7 @@ class RecurrentConfig(_Architecture):
         tie: Tables that are one (S21): "none", "target" (target embedding and output layer) or "all" (the
             source embedding too).
         dropout: Probability of dropping a component of embeddings, states and outputs, in [0, 1).
+        word_dropout: Probability of leaving a source or target token unread in training, in [0, 1).
 
     Raises:
         ValueError: A value is out of range, `score` cannot compare vectors of these widths, or keys do not
@@ -63,6 +64,7 @@ class RecurrentConfig(_Architecture):
     input_feeding: bool = False
     tie: Tie = "none"
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    word_dropout: float = Field(0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _comparable(self) -> "RecurrentConfig":
@@ -129,6 +131,7 @@ class RecurrentConfig(_Architecture):
             cell=self.cell,
             layers=self.layers,
             dropout=self.dropout,
+            word_dropout=self.word_dropout,
             pad_id=pad_id,
         )
         decoder = RecurrentDecoder(
@@ -144,6 +147,7 @@ class RecurrentConfig(_Architecture):
             final=self.final,
             input_feeding=self.input_feeding,
             dropout=self.dropout,
+            word_dropout=self.word_dropout,
             pad_id=pad_id,
         )
         return encoder, decoder
@@ -166,6 +170,7 @@ class TransformerConfig(_Architecture):
             source embedding too).
         dropout: Probability of dropping a component of embeddings and of what a part adds, in [0, 1).
         attention_dropout: Probability of dropping an attention weight, in [0, 1); above 0 it is slower.
+        word_dropout: Probability of leaving a source or target token unread in training, in [0, 1).
 
     Raises:
         ValueError: A value is out of range, or the widths do not go together.
@@ -182,6 +187,7 @@ class TransformerConfig(_Architecture):
     tie: Tie = "none"
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
     attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    word_dropout: float = Field(0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
@@ -214,6 +220,7 @@ class TransformerConfig(_Architecture):
             max_positions=self.max_positions or 512,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
+            word_dropout=self.word_dropout,
         )
 
     def make(

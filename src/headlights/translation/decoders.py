@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headlights.attention import Score
 from headlights.translation.decoding import Decoded
-from headlights.translation.dropout import Dropout, dropout
+from headlights.translation.dropout import Dropout, WordDropout, dropout
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
 from headlights.translation.forcing import own_words
@@ -88,6 +88,7 @@ class RecurrentDecoder(nn.Module):
         input_feeding: Put what a step makes its logits of beside the input of the next one, so that the
             decoder knows where it has looked. Only for attention with `query="current"`, `mix="concat"`.
         dropout: Probability of dropping a component of embeddings and outputs, in [0, 1).
+        word_dropout: Probability of leaving a token unread in training, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
 
     Raises:
@@ -110,6 +111,7 @@ class RecurrentDecoder(nn.Module):
         final: FinalUse = "first",
         input_feeding: bool = False,
         dropout: float = 0.0,
+        word_dropout: float = 0.0,
         pad_id: int = 0,
     ) -> None:
         super().__init__()
@@ -125,7 +127,7 @@ class RecurrentDecoder(nn.Module):
         self.mix, self.query, self.layers = mix, query, layers
         self.final, self.input_feeding = final, input_feeding
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.word_dropout = Dropout(dropout), WordDropout(word_dropout)
         self.bridge = nn.Linear(memory_dim, hidden_dim * layers)
         self.focus: Focus | None = None
         input_dim, output_dim = embed_dim, embed_dim + hidden_dim
@@ -174,7 +176,7 @@ class RecurrentDecoder(nn.Module):
             state: For the next step; the one given is left as it is.
             weights: Float in 0..1, shape (B, L, H, M), or None.
         """
-        embedded = self.dropout(self.embedding(token_ids))
+        embedded = self._embed(token_ids)
         output, state, weights = self._advance(embedded, state, need_weights=need_weights)
         read = self._read_out(output, embedded) if state.fed is None else state.fed
         return self.project(read), state, _with_heads(weights)
@@ -196,7 +198,7 @@ class RecurrentDecoder(nn.Module):
         """
         if forcing is not None:
             ids = own_words(self, ids, memory, forcing)
-        embedded = self.dropout(self.embedding(ids))
+        embedded = self._embed(ids)
         state = self.start(memory)
         after_the_cells = self.focus is None or (self.query == "current" and self.mix == "concat")
         if after_the_cells and not self.input_feeding:
@@ -217,6 +219,10 @@ class RecurrentDecoder(nn.Module):
         """
         logits: Tensor = self.output(states)
         return logits
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(self.word_dropout(self.embedding(ids)))
+        return embedded
 
     def _one_by_one(
         self, embedded: Tensor, state: RecurrentState, *, need_weights: bool

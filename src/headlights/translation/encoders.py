@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from headlights.translation.dropout import Dropout
+from headlights.translation.dropout import Dropout, WordDropout
 
 Cell = Literal["gru", "lstm"]
 RECURRENT: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -99,6 +99,7 @@ class RecurrentEncoder(nn.Module):
         layers: Recurrent layers, at least 1.
         bidirectional: Also read from the end to the start.
         dropout: Probability of dropping an embedding or a state component, in [0, 1).
+        word_dropout: Probability of leaving a token unread in training, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
 
     Attributes:
@@ -118,12 +119,13 @@ class RecurrentEncoder(nn.Module):
         layers: int = 1,
         bidirectional: bool = True,
         dropout: float = 0.0,
+        word_dropout: float = 0.0,
         pad_id: int = 0,
     ) -> None:
         super().__init__()
         check_choice("cell", cell, RECURRENT)
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.word_dropout = Dropout(dropout), WordDropout(word_dropout)
         self.recurrent = RECURRENT[cell](
             embed_dim,
             hidden_dim,
@@ -149,7 +151,7 @@ class RecurrentEncoder(nn.Module):
             ValueError: A sentence has no token.
         """
         sizes = check_lengths(lengths)
-        embedded = self.dropout(self.embedding(ids))
+        embedded = self.dropout(self.word_dropout(self.embedding(ids)))
         packed = pack_padded_sequence(embedded, sizes, batch_first=True, enforce_sorted=False)
         output, hidden = self.recurrent(packed)
         if isinstance(hidden, tuple):  # LSTM: (hidden, cell)

@@ -9,7 +9,7 @@ from headlights.translation.recipe import Recipe, RecipeError, TokenizerConfig, 
 from headlights.translation.runs import RunFolder
 from headlights.translation.tokenizer import Tokenizer
 
-_FREE = ("dropout", "attention_dropout")  # of the model, but only while it is trained
+_FREE = ("dropout", "attention_dropout", "word_dropout")  # of the model, but only while it is trained
 _LEAST_WORDS = 8  # that a recipe may ask for
 _LIKE: dict[Any, str] = {"recurrent": "rnn-small", "transformer": "transformer-tiny"}
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from headlights.attention import KeyValueCache, masks
 from headlights.translation.decoding import Decoded
-from headlights.translation.dropout import Dropout
+from headlights.translation.dropout import Dropout, WordDropout
 from headlights.translation.encoders import Memory, check_lengths
 from headlights.translation.forcing import own_words
 from headlights.translation.positions import make_positions
@@ -70,13 +70,13 @@ class _Side(nn.Module):
         with torch.no_grad():
             self.embedding.weight[pad_id] = 0.0
         self.positions = make_positions(shape.positions, embed_dim, shape.max_positions)
-        self.dropout = Dropout(shape.dropout)
+        self.dropout, self.word_dropout = Dropout(shape.dropout), WordDropout(shape.word_dropout)
         # After the last residual of "pre" comes no norm any more, so it gets one here.
         self.norm = nn.LayerNorm(embed_dim) if shape.norm == "pre" else nn.Identity()
 
     def embed(self, ids: Tensor, start: int = 0) -> Tensor:
         """Token ids (B, N), the first at position `start`, as vectors (B, N, E)."""
-        scaled = self.embedding(ids) * self.embedding.embedding_dim**0.5
+        scaled = self.word_dropout(self.embedding(ids)) * self.embedding.embedding_dim**0.5
         embedded: Tensor = self.dropout(self.positions(scaled, start))
         return embedded
 

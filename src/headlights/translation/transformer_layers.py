@@ -30,6 +30,7 @@ class TransformerShape:
         max_positions: Positions that "learned" ones have vectors for; the other kinds know any.
         dropout: Probability of dropping a component of embeddings and of what a part adds, in [0, 1).
         attention_dropout: Probability of dropping an attention weight, in [0, 1); above 0 it is slower.
+        word_dropout: Probability of leaving a token unread in training, in [0, 1).
 
     Raises:
         ValueError: `norm` or `positions` is not offered, or the widths do not go together.
@@ -44,6 +45,7 @@ class TransformerShape:
     max_positions: int = 512
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    word_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("norm", self.norm, get_args(Norm))
