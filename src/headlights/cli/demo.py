@@ -1,4 +1,4 @@
-"""`headlights demo`: in two minutes, what attention does for a translator, in figures and pictures."""
+"""`headlights demo`: what attention does for a translator, in figures and pictures."""
 
 import shutil
 import sys
@@ -26,7 +26,7 @@ def command(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """See in two minutes what attention does.
+    """See in two minutes of training what attention does.
 
     Trains the same small translator with and without attention, compares them, and draws where it looks.
     """
