@@ -179,3 +179,25 @@ def test_a_built_in_corpus_that_teaches_too_little_is_the_recipes_fault(
     monkeypatch.setattr(grammar, "splits", too_small)
     with pytest.raises(RecipeError, match=r"data\.built_in: 100 pairs teach too few words .*; set 1000 or "):
         load({"built_in": 100})
+
+
+def test_what_is_held_out_is_not_trained_on_where_it_stands_twice(tmp_path: Path) -> None:
+    data = load({"train": [table(tmp_path / "train.tsv", PAIRS[:20] * 2)], "held_out": 4})
+    held = {(pair.source, pair.target) for pair in data.valid}
+    assert held
+    assert not trained_on(data) & {source for source, _ in held}
+    twins = 40 - len(data.valid) - len(data.train)
+    assert 0 < twins <= 4
+    assert data.notes[1] == f"left out {twins} training pair{'s' * (twins > 1)} that are held out, too"
+
+
+def test_pairs_that_are_all_alike_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        CorpusError, match=r"train\.tsv: all pairs say the same, and none is left to train on; "
+    ):
+        load({"train": [table(tmp_path / "train.tsv", PAIRS[:1] * 9)]})
+
+
+def test_pairs_to_validate_with_need_pairs_to_train_on() -> None:
+    with pytest.raises(RecipeError, match=r"data: valid: needs train beside it: without files"):
+        load({"valid": ["valid.tsv"]})

@@ -1,6 +1,7 @@
 """Prepared folders: the same batches as from the text itself, and an honest account of what was left out."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def test_progress_counts_every_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("pairs", "message"),
     [
         ([PAIRS[0], Pair("", "")], "1 sentence pairs in .*train.jsonl; preparing needs at least two"),
-        ([Pair("a " * 200, "b")] * 5, "nothing is left of .*train.jsonl: 3 duplicate, 1 long; loosen"),
+        ([Pair("a " * 200, "b")] * 5, "nothing is left of .*train.jsonl: 4 duplicate, 1 long; loosen"),
     ],
 )
 def test_a_corpus_that_leaves_nothing_is_refused(tmp_path: Path, pairs: list[Pair], message: str) -> None:
@@ -237,3 +238,31 @@ def test_joined_sentences_are_slices() -> None:
     sentences = Sentences.of([[1, 2, 3], [], [4], [5, 6]])
     assert sentences.joined(torch.tensor([3, 1, 0, 3])).tolist() == [5, 6, 1, 2, 3, 5, 6]
     assert sentences.joined(torch.tensor([1])).tolist() == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_held_out_is_not_trained_on_where_it_stands_twice(tmp_path: Path, workers: int) -> None:
+    config = PrepareConfig(tokenizer=WORDS, held_out=20, workers=workers)
+    report = prepare(corpus(tmp_path, [*PAIRS, *PAIRS]), tmp_path / "out", config=config)
+    stored = load_prepared(tmp_path / "out")
+    held = {pair.source for pair in stored.valid}
+    every = torch.arange(len(stored.source.lengths))
+    trained = {stored.source_tokenizer.decode(stored.source.joined(row[None]).tolist()) for row in every}
+    assert 0 < len(held) == report.valid
+    assert not trained & held
+    assert trained | held == {pair.source for pair in PAIRS}
+    assert report.dropped.counts["duplicate"] == 211
+
+
+def test_held_out_pairs_that_all_came_before_are_no_validation(tmp_path: Path) -> None:
+    pairs = [PAIRS[0], PAIRS[1], *[PAIRS[0]] * 17]  # one is held out, and stands at the end with this seed
+    config = PrepareConfig(tokenizer=WORDS, held_out=1)
+    with pytest.raises(CorpusError, match=r"no pairs to validate with in .*train.jsonl; give others"):
+        prepare(corpus(tmp_path, pairs), tmp_path / "out", config=config)
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_that_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.tsv")
+    with pytest.raises(CorpusError, match=r"train\.tsv is no ordinary file; preparing reads text twice"):
+        prepare([tmp_path / "train.tsv"], tmp_path / "out")

@@ -193,8 +193,16 @@ def _pairs(config: DataConfig, seed: int, notes: list[str]) -> tuple[list[Pair],
                 f"only one sentence pair in {' and '.join(config.train)} and no validation file; training "
                 "needs at least two, one of them to validate with"
             )
+        every = len(train)
         train, valid = _hold_out(train, config.held_out, seed)
         notes.append(f"no validation file: held out {len(valid)} of the training pairs (seed {seed})")
+        if twins := every - len(train) - len(valid):
+            notes.append(f"left out {counted(twins, 'training pair')} that are held out, too")
+        if not train:
+            raise CorpusError(
+                f"{' and '.join(config.train)}: all pairs say the same, and none is left to train on; give "
+                "other pairs to validate with"
+            )
     return train, valid
 
 
@@ -209,12 +217,14 @@ def _read(paths: Sequence[str], purpose: str, notes: list[str]) -> list[Pair]:
 
 
 def _hold_out(pairs: list[Pair], count: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Split off `count` pairs by seed, at most a tenth but at least one; both parts keep their order."""
+    """Split off `count` pairs by seed, at most a tenth but at least one; both parts keep their order.
+
+    Pairs that say the same as one that is held out are left out: they would be trained on, too.
+    """
     chosen = set(random.Random(seed).sample(range(len(pairs)), min(count, max(1, len(pairs) // 10))))
-    return (
-        [pair for index, pair in enumerate(pairs) if index not in chosen],
-        [pair for index, pair in enumerate(pairs) if index in chosen],
-    )
+    held = [pair for index, pair in enumerate(pairs) if index in chosen]
+    texts = {(pair.source, pair.target) for pair in held}
+    return [pair for pair in pairs if (pair.source, pair.target) not in texts], held
 
 
 def train_tokenizers(config: TokenizerConfig, pairs: Sequence[Pair]) -> tuple[Tokenizer, Tokenizer]:

@@ -108,13 +108,16 @@ def prepare(
         What was kept and what was left out, and why.
 
     Raises:
-        CorpusError: A file cannot be read, or nothing is left.
+        CorpusError: A file cannot be read, or not twice, or nothing is left.
         FolderError: `out` holds something else, or cannot be written.
         ValueError: The vocabulary is too small for its kind.
     """
     config, folder = config or PrepareConfig(), Path(out)
     if folder.exists() and not is_prepared(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderError(f"{folder} holds something else: choose another folder, or empty this one")
+    for path in (*train, *valid):
+        if Path(path).exists() and not Path(path).is_file():
+            raise CorpusError(f"{path} is no ordinary file; preparing reads text twice: save it as one first")
     if tokenizers is not None:
         config = replace(config, tokenizer=tokenizer_config(*tokenizers), tokenizer_pairs=0)
     work = _Preparation(train, valid, config, tokenizers, on_progress or (lambda *_: None))
@@ -149,11 +152,13 @@ class _Preparation:
             valid = self._write_train(folder / TRAIN, encoder, held_out)
         if self.valid:
             valid = [pair for pair in read(self.valid) if not _is_blank(pair)]
-        if not valid:
-            raise CorpusError(f"no pairs to validate with in {_names(self.valid or self.train)}")
         if not self.report.kept:
             raise CorpusError(
                 f"nothing is left of {_names(self.train)}: {self._losses()}; loosen the filters"
+            )
+        if not valid:
+            raise CorpusError(
+                f"no pairs to validate with in {_names(self.valid or self.train)}; give others to validate"
             )
         self.report.valid = write_jsonl(valid, folder / VALID)
         self.report.seconds = round(time.monotonic() - started, 1)
@@ -222,18 +227,22 @@ class _Preparation:
         return np.array([(self._number_of[file], int(line)) for file, _, line in origins], dtype=np.int32)
 
     def _chunks(self, held_out: set[int], held: list[Pair]) -> Iterator[list[Pair]]:
-        """The pairs to encode: neither blank nor held out nor, unless asked for, seen before."""
+        """The pairs to encode: neither blank nor held out nor, unless asked for, seen before.
+
+        What is seen before is not held out either, or it would be validated with and trained on.
+        """
         seen = Seen()
         numbered = enumerate(self._not_blank(read(self.train)))
         while chunk := list(islice(numbered, _CHUNK)):
-            held += [pair for number, pair in chunk if number in held_out]
-            pairs = [pair for number, pair in chunk if number not in held_out]
-            if not self.config.duplicates and pairs:
-                new = seen.are_new(pairs).tolist()
-                for pair, is_new in zip(pairs, new, strict=True):
-                    if not is_new:
-                        self.report.dropped.add("duplicate", pair.origin)
-                pairs = [pair for pair, is_new in zip(pairs, new, strict=True) if is_new]
+            new = [True] * len(chunk)
+            if not self.config.duplicates:
+                new = seen.are_new([pair for _, pair in chunk]).tolist()
+            pairs: list[Pair] = []
+            for (number, pair), is_new in zip(chunk, new, strict=True):
+                if not is_new:
+                    self.report.dropped.add("duplicate", pair.origin)
+                else:
+                    (held if number in held_out else pairs).append(pair)
             if pairs:
                 yield pairs
 
