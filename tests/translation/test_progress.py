@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import threading
@@ -110,3 +111,13 @@ def test_meter_gives_loss_per_token_and_speed_since_its_reset(monkeypatch: pytes
     assert meter.speed == 2.0  # 8 tokens in 4 s
     meter.reset()
     assert (meter.total, meter.tokens, meter.since) == (0.0, 0, 14.0)
+
+
+def test_lines_that_nobody_reads_end_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = os.fdopen(writer, "w")
+    monkeypatch.setattr(sys, "stderr", closed)
+    LineReporter().note("going on at update 7")
+    with contextlib.suppress(BrokenPipeError):  # it says so again of what is still in its buffer
+        closed.close()

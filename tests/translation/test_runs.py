@@ -43,6 +43,13 @@ def test_run_that_was_never_saved_can_be_begun_again(tmp_path: Path) -> None:
     assert (run.path / "log.jsonl").read_text() == ""
 
 
+def test_run_that_was_killed_in_the_midst_of_beginning_can_be_begun_again(tmp_path: Path) -> None:
+    run, recipe = begun(tmp_path)
+    for name in ("recipe.toml", "log.jsonl"):
+        (run.path / f".{name}.part").write_text("half of it")
+    run.create(recipe)
+
+
 def test_saved_run_full_folder_and_file_are_refused(toy_run: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(tmp_path / "data")
     with pytest.raises(FolderError, match=r"holds a run already: continue it with --resume, or choose"):

@@ -16,14 +16,16 @@ from safetensors.torch import save_file
 
 from headlights.translation import judging, trainer, training
 from headlights.translation.corpus import CorpusError
+from headlights.translation.data import load_data
 from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Reporter
 from headlights.translation.rates import learning_rate
-from headlights.translation.recipe import RecipeError, TrainingConfig
+from headlights.translation.recipe import RecipeError, TrainingConfig, check_recipe
 from headlights.translation.runs import RunFolder
 from headlights.translation.training import Interrupted, TrainingError, train
 from headlights.translation.translator import Translator
+from headlights.translation.updates import Updater
 from tests.translation.toy import fingerprint, toy_content, toy_recipe, write_pairs
 
 
@@ -53,6 +55,38 @@ class Listener(Reporter):
 def tell_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update is reported, however quick."""
     monkeypatch.setattr(trainer, "REPORT_EVERY", 0.0)
+
+
+@pytest.mark.parametrize(("score", "compiles"), [("additive", True), ("bilinear", False)])
+def test_compiled_kernels_serve_from_the_first_update_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, score: str, compiles: bool
+) -> None:
+    """They add up in another order, so a run that goes on must not get them at another update."""
+    done: list[str] = []
+    monkeypatch.setattr("headlights.attention.scores.compile_additive", lambda: done.append("compiled"))
+    update = Updater.update
+
+    def watched(updater: Updater, *given: Any) -> Any:
+        done.append("update")
+        return update(updater, *given)
+
+    monkeypatch.setattr(Updater, "update", watched)
+    content = toy_content(tmp_path, max_updates=2)
+    content["model"]["score"] = score
+    train(content, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert done == ["compiled"] * compiles + ["update"] * 2
+
+
+def test_every_validation_comes_at_its_update(tmp_path: Path) -> None:
+    """Update 29 of 50 is 0.58, and 0.58 * 50 a little less than 29."""
+    train(
+        toy_content(tmp_path, max_updates=50, validations=50),
+        out=tmp_path / "run",
+        device="cpu",
+        reporter=Reporter(),
+    )
+    entries = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    assert [entry["update"] for entry in entries if "validation_bleu" in entry] == list(range(1, 51))
 
 
 def test_rate_warms_up_and_falls_along_a_cosine() -> None:
@@ -311,6 +345,19 @@ def test_loss_that_is_no_number_stops_and_says_what_helps(
         train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
     with pytest.raises(TrainingError, match=r"loss of update 11 is nan .*; go on from the last save"):
         train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
+
+
+def test_a_gradient_that_is_no_number_names_all_batches_it_may_be_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(math.inf))
+    content = toy_content(tmp_path, accumulate=3)
+    every = len(load_data(check_recipe(content, "toy")).train.plan(0))
+    count = sum(map(len, load_data(check_recipe(content, "toy")).train.plan(0)[:3]))
+    with pytest.raises(TrainingError) as caught:
+        train(content, out=tmp_path / "run", device="cpu", reporter=Reporter())
+    assert f"the gradient of update 1 is inf (epoch 1, batch 1 of {every}: " in str(caught.value)
+    assert f"and {count - 5} more)" in str(caught.value)
 
 
 def test_validation_loss_that_is_no_number_is_not_saved(

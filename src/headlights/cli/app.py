@@ -1,12 +1,11 @@
 """The commands put together, and what becomes of their errors."""
 
 import os
-import shlex
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -148,7 +147,7 @@ def _ended_by_training(error: Exception) -> int:
     from headlights.translation.training import Interrupted, TrainingError
 
     if isinstance(error, Interrupted):
-        _say(f"{error}; go on with: headlights train --resume --out {shlex.quote(str(error.run))}")
+        _say(f"{error}; go on with: {error.again}")
         return 128 + error.signal
     if isinstance(error, CorpusError | TrainingError):
         return _fail(str(error))
@@ -170,4 +169,5 @@ def _fail(message: str) -> int:
 
 
 def _say(message: str) -> None:
-    print(f"headlights: {' '.join(message.split())}", file=sys.stderr)
+    with suppress(OSError):  # nobody listens
+        print(f"headlights: {' '.join(message.split())}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
@@ -53,8 +53,9 @@ class UsageError(InputError):
 
 
 def note(text: str) -> None:
-    """Say something beside the output: a line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Say something beside the output: a line on standard error, if anybody listens."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def set_threads(threads: int | None) -> None:
@@ -81,7 +82,7 @@ def check_device(device: str | None) -> str | None:
         import torch
 
         try:
-            torch.empty(1, device=device)
+            torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"--device {device}: cannot be used here ({reason}); try --device cpu") from None
@@ -112,7 +113,11 @@ def paths_of(
         raise UsageError(
             f"{prefix}{given} needs {prefix}{missing} beside it: line n of one translates line n of the other"
         )
-    return tuple(str(path.absolute()) for path in (pairs, source, target) if path is not None)
+    paths = [str(path.absolute()) for path in (pairs, source, target) if path is not None]
+    for path in paths:
+        if not _is_utf8(path):
+            raise UsageError(f"{path!a}: the name is not UTF-8, as recipes are; rename it or its folder")
+    return tuple(paths)
 
 
 def read_pairs(source: Path | None, target: Path | None, pairs: Path | None, use: str) -> "Iterator[Pair]":
@@ -230,6 +235,14 @@ def text_output(path: Path | None) -> Iterator[TextIO]:
             io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,
         ):
             yield text
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_text(text: str, name: str) -> None:

@@ -13,6 +13,7 @@ from headlights.cli.sources import word_map
 
 if TYPE_CHECKING:
     from headlights.translation.evaluation import Evaluation
+    from headlights.translation.recipe import Recipe
     from headlights.translation.translations import Translation
     from headlights.translation.translator import Translator
 
@@ -35,7 +36,6 @@ def command(
     from headlights.translation.corpus import grammar
     from headlights.translation.evaluation import evaluate
     from headlights.translation.recipe import load_recipe
-    from headlights.translation.training import train
 
     set_threads(threads)
     check_device(device)
@@ -44,11 +44,11 @@ def command(
     test = grammar.splits().test
     results = {}
     translators: dict[str, Translator] = {}
-    without = recipe.changed({"model.score": "none"})
+    without = recipe.changed({"model.score": "none", "training.coverage": 0.0})
     for name, chosen in (("with attention", recipe), ("without attention", without)):
         print(f"\nTraining {name}, {seconds:.0f} s, on the built-in English-Italian corpus …", flush=True)
         folder = out / name.replace(" ", "-")
-        translators[name] = train(chosen, out=folder, device=device)
+        translators[name] = _train(chosen, folder, device)
         results[name] = evaluate(translators[name], test)
     print(f"\nOn {len(test)} test sentences whose combinations of words were never trained on:\n")
     _compare(*results.values())
@@ -66,16 +66,29 @@ def command(
     print(f'Your turn: echo "The cats sit on the table." | {program} translate {out / "with-attention"}')
 
 
+def _train(recipe: "Recipe", out: Path, device: str | None) -> "Translator":
+    from headlights.translation.training import Interrupted, train
+
+    try:
+        return train(recipe, out=out, device=device)
+    except Interrupted as stopped:
+        stopped.again = "headlights demo, from the start"
+        raise
+
+
 def _clear(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out}: is a file; expected a folder")
+    from headlights.translation.locks import locked
+
     found = list(out.iterdir()) if out.is_dir() else []
     if {entry.name for entry in found} - {"with-attention", "without-attention", "attention.html"}:
         raise UsageError(f"--out {out}: holds other things than an earlier demo; choose a new folder")
     for entry in found:
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            with locked(entry):  # unless a demo is training there
+                shutil.rmtree(entry)
         else:
             entry.unlink()
 

@@ -129,7 +129,7 @@ class TokenBatches:
     A batch of B pairs takes `B * longest` tokens of the budget, where `longest` is the longest row of either
     side with its mark. Every epoch shuffles the pairs, sorts pools of some fifty batches by length so that
     little is padding, cuts them into batches, and shuffles the batches. The order is a function of the seed
-    and the epoch alone: a run that was killed continues with `batches(epoch, start=k)` as if it had not been.
+    and the epoch alone: a run that was killed goes on from its place in `plan(epoch)` as if it had not been.
 
     Args:
         source: Ids of the source sentences, without special tokens.

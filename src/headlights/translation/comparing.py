@@ -11,7 +11,7 @@ from headlights.translation.evaluation import Evaluation, evaluate
 from headlights.translation.progress import Reporter
 from headlights.translation.recipe import Recipe, RecipeError
 from headlights.translation.runs import RunFolder
-from headlights.translation.training import train
+from headlights.translation.training import Interrupted, train
 
 RUNGS = ("no attention", "context in every cell", "u + u'", "additive", "transformer")
 """As source A tells the story, and then its end."""
@@ -25,7 +25,9 @@ _RECURRENT: dict[str, dict[str, Any]] = {
 
 
 def ladder(recipe: Recipe, rungs: Sequence[str] = RUNGS) -> dict[str, Recipe]:
-    """Make one recipe for each rung, alike in everything but the model.
+    """Make one recipe for each rung: alike in data, tokenizer, limits and batches, different in the model.
+
+    The Transformer has a rate and a warm-up of its own, and no penalty on what is not looked at.
 
     Args:
         recipe: Data, tokenizer, training and the sizes of a recurrent model.
@@ -52,7 +54,8 @@ def _changes(base: RecurrentConfig, name: str) -> dict[str, Any]:
     """What a rung changes of the recipe."""
     if name != "transformer":
         model = {"input_feeding": False, "score_scale": None, "learn_scale": False, **_RECURRENT[name]}
-        return {f"model.{key}": value for key, value in model.items()}
+        changes = {f"model.{key}": value for key, value in model.items()}
+        return changes | {"training.coverage": 0.0} if model["score"] == "none" else changes
     width = max(4, base.hidden_dim // 4 * 4)  # four heads share it
     model = {
         "architecture": "transformer",
@@ -62,6 +65,7 @@ def _changes(base: RecurrentConfig, name: str) -> dict[str, Any]:
         "feedforward_dim": 2 * width,
         "tie": base.tie,
         "dropout": base.dropout,
+        "word_dropout": base.word_dropout,
     }
     # A recurrent model's rate is too high for it; and of its many maps none must cover all words.
     training = {"training.learning_rate": 1e-3, "training.warmup_updates": 400, "training.coverage": 0.0}
@@ -101,11 +105,16 @@ def compare(
         RecipeError: As for `ladder`.
         CorpusError: The data cannot be read.
         FolderError: A run folder cannot be written to or continued.
+        Interrupted: A signal asked to stop; the same comparison goes on.
     """
     for name, each in ladder(recipe, rungs).items():
         folder = Path(out) / folder_name(name)
         begun = RunFolder(folder).can_resume()
-        translator = train(each, out=folder, resume=begun, device=device, reporter=reporter(name))
+        try:
+            translator = train(each, out=folder, resume=begun, device=device, reporter=reporter(name))
+        except Interrupted as stopped:
+            stopped.again = "the same comparison"
+            raise
         yield name, evaluate(translator, test, beam=beam, lowercase=lowercase)
 
 

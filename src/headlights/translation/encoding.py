@@ -1,5 +1,6 @@
 """Turning many sentence pairs into token ids, in several processes, in order."""
 
+import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -74,6 +75,7 @@ class PairEncoder:
 
 
 def _load(source: Path, target: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them; who waits for them ends them
     _loaded.append(_tokenizers(source, target))
 
 

@@ -62,10 +62,18 @@ def _taken(path: Path) -> int:
         except OSError:  # a file system without locks
             return descriptor
         if _lies_at(path, descriptor):
-            os.truncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            _sign(path, descriptor)
             return descriptor
         os.close(descriptor)  # who held it took it away between our opening and locking
+
+
+def _sign(path: Path, descriptor: int) -> None:
+    try:
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    except OSError as error:
+        os.close(descriptor)
+        raise FolderError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _lies_at(path: Path, descriptor: int) -> bool:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -60,7 +61,8 @@ class LineReporter(Reporter):
         self._every, self._last = every, -float("inf")
 
     def note(self, text: str) -> None:  # noqa: D102
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody listens any more; the training goes on
+            print(text, file=sys.stderr, flush=True)
 
     def update(  # noqa: D102
         self, *, number: int, done: float, loss: float, tokens_per_second: float, seconds_left: float

@@ -124,7 +124,8 @@ class RunFolder:
             raise FolderError(
                 f"{self.path} holds a run already: continue it with --resume, or choose another folder"
             )
-        begun = {"recipe.toml", "log.jsonl", ".recipe.toml.part", ".resume.new", LOCK, _BOARD}
+        files = {"recipe.toml", "log.jsonl"}
+        begun = {*files, *(f".{name}.part" for name in files), ".resume.new", LOCK, _BOARD}
         if self.path.is_dir() and not {entry.name for entry in self.path.iterdir()} <= begun:
             raise FolderError(f"{self.path} is not empty: choose another folder, or empty this one")
 
@@ -258,8 +259,9 @@ class RunFolder:
                 for name, value in entries.items()
             }
             tensors["random"] = torch.get_rng_state()
-            if torch.cuda.is_available():
-                tensors["random.cuda"] = torch.cuda.get_rng_state()
+            device = next(model.model.parameters()).device
+            if device.type == "cuda":
+                tensors["random.cuda"] = torch.cuda.get_rng_state(device)
             write_tensors(folder / "optimizer.safetensors", tensors)
             write_json(folder / "state.json", asdict(progress))
 
@@ -291,8 +293,9 @@ class RunFolder:
         try:
             torch.set_rng_state(tensors.pop("random"))
             cuda = tensors.pop("random.cuda", None)
-            if cuda is not None and torch.cuda.is_available():
-                torch.cuda.set_rng_state(cuda)
+            device = next(model.parameters()).device
+            if cuda is not None and device.type == "cuda":
+                torch.cuda.set_rng_state(cuda, device)
             for key, value in tensors.items():
                 index, _, name = key.partition(".")
                 state.setdefault(int(index), {})[name] = value

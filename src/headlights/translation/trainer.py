@@ -1,6 +1,7 @@
 """The training loop: updates, validations and saves, watched, stopped and continued."""
 
 import math
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headlights._version import __version__
+from headlights.attention import scores
 from headlights.translation.board import Board
 from headlights.translation.data import TrainingData
 from headlights.translation.folders import FolderError, ModelFolder
@@ -41,6 +43,7 @@ class Interrupted(Exception):  # noqa: N818 - like KeyboardInterrupt, it is not 
         signal: Its number.
         run: The run folder.
         update: Updates done.
+        again: What goes on with it: a command line, or in words.
 
     Args:
         signal: Its number.
@@ -51,6 +54,7 @@ class Interrupted(Exception):  # noqa: N818 - like KeyboardInterrupt, it is not 
     def __init__(self, signal: int, run: Path, update: int) -> None:
         super().__init__(f"stopped at update {update}, saved in {run}")
         self.signal, self.run, self.update = signal, run, update
+        self.again = f"headlights train --resume --out {shlex.quote(str(run))}"
 
 
 class Trainer:
@@ -112,7 +116,7 @@ class Trainer:
             )
         self._plan = self.data.train.plan(progress.epoch)
         # With a later end than before, the validations that are still to come are those after this point.
-        progress.validations = min(progress.validations, int(self._share_done() * self.config.validations))
+        progress.validations = min(progress.validations, self._validations_due())
         if self.processes.main:
             self.run.settle(progress.update)
             self._save_models()
@@ -143,6 +147,7 @@ class Trainer:
         progress = self.progress
         if self._share_done() >= 1.0:
             self.reporter.note(f"nothing to do: the run has reached its limit at update {progress.update}")
+        self._settle_kernels()
         self._meter.reset()
         self._schedule_save(took=0.0)
         try:
@@ -158,6 +163,16 @@ class Trainer:
                     )
         finally:
             self.reporter.finish()
+
+    def _settle_kernels(self) -> None:
+        """Bring compiled kernels before the first update.
+
+        They would come by themselves when a process has done work enough, and add up in another order: a run
+        that was killed and goes on would get them at another update.
+        """
+        additive = any(isinstance(each, scores.Additive) for each in self.model.modules())
+        if additive and self.device.type == "cpu":
+            scores.compile_additive()
 
     @contextmanager
     def _board_open(self) -> Iterator[None]:
@@ -204,8 +219,7 @@ class Trainer:
             progress.seconds += time.monotonic() - started
             self._tell(self._share_done())
             save, received = self._agreed(signals)
-            done = self._share_done()
-            due = int(done * self.config.validations)
+            due = self._validations_due()
             if due > progress.validations:
                 self._validate(due)
                 received = self._agreed(signals)[1]
@@ -231,10 +245,12 @@ class Trainer:
         try:
             found = self.updater.update(batches, progress.update, self._share_done())
         except Diverged as error:
-            batch = progress.batch + error.batch
+            first, rows = progress.batch, torch.cat(list(plan))
+            if error.batch is not None:
+                first, rows = first + error.batch, plan[error.batch]
             raise self._diverged(
-                f"{error.what} (epoch {progress.epoch + 1}, batch {batch + 1} of {len(self._plan)}: "
-                f"{self.data.name_pairs(self._plan[batch].tolist())})"
+                f"{error.what} (epoch {progress.epoch + 1}, batch {first + 1} of {len(self._plan)}: "
+                f"{self.data.name_pairs(rows.tolist())})"
             ) from None
         self._meter.add(found.cross_entropy, found.tokens)
         progress.update += 1
@@ -264,6 +280,10 @@ class Trainer:
         if config.max_minutes is not None:
             shares.append(progress.seconds / (60.0 * config.max_minutes))
         return min(1.0, max(shares))
+
+    def _validations_due(self) -> int:
+        """How many validations belong to the part of the training that is done."""
+        return int(self._share_done() * self.config.validations + 1e-9)  # 29 / 50 * 50 is a little below 29
 
     def _tell(self, done: float) -> None:
         """Report and log an update where it is time to."""

@@ -26,8 +26,8 @@ class Translation:
             word's, layers and heads, or of the one head that was asked for; shape (target words, source
             words); None without attention.
         score: Summed natural log-probability, end mark included (but where the limit cut the sentence).
-        normalised_score: What ranked it: the score divided by length to the power of the length penalty. Of a
-            sample or a given text: the score divided by the length.
+        normalised_score: What ranked it: the score divided by length to the power of the length penalty, and
+            the coverage penalty added. Of a sample or a given text: the score divided by the length.
         attention: Shape (L, H, N, M) over `tokens` and `source_tokens`; None unless asked for.
         tokens: Target tokens as text, the end mark last unless the length limit cut the sentence.
         source_tokens: Source tokens as text, the end mark last.

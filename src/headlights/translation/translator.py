@@ -123,7 +123,7 @@ class Translator:
             attention: Keep the attention between tokens as well.
             align_head: (layer, head), from 0: whose attention `weights`, `alignment` and `replace_unknown` go
                 by. Default: the mean of all.
-            batch_tokens: Source tokens translated at once, padding and beam not counted.
+            batch_tokens: Source tokens translated at once, padding counted and beam not.
 
         Returns:
             One translation per line, in order.

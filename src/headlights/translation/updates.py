@@ -34,14 +34,14 @@ class Diverged(ArithmeticError):  # noqa: N818 - it says what happened
 
     Attributes:
         what: What is no number, and its value.
-        batch: Place in the update of the batch it came from.
+        batch: Place in the update of the batch it came from; None: not known, of all.
 
     Args:
         what: What is no number, and its value.
-        batch: Place in the update of the batch it came from.
+        batch: Place in the update of the batch it came from; None: not known, of all.
     """
 
-    def __init__(self, what: str, batch: int) -> None:
+    def __init__(self, what: str, batch: int | None) -> None:
         super().__init__(what)
         self.what, self.batch = what, batch
 
@@ -108,7 +108,7 @@ class Updater:
                 raise self._diverged(f"the loss of update {number + 1} is {value}", place)
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip))
         if not math.isfinite(norm):
-            raise self._diverged(f"the gradient of update {number + 1} is {norm}", 0)
+            raise self._diverged(f"the gradient of update {number + 1} is {norm}", None)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
@@ -131,6 +131,6 @@ class Updater:
         cross_entropy: Tensor = loss.cross_entropy
         return cross_entropy
 
-    def _diverged(self, what: str, batch: int) -> Diverged:
+    def _diverged(self, what: str, batch: int | None) -> Diverged:
         self.optimizer.zero_grad()
         return Diverged(what, batch)
