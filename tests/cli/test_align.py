@@ -80,10 +80,18 @@ def test_mistakes_are_one_line(
     out = tmp_path / "out"
     error = headlights("align", model, "--pairs", path, "--gold", gold, "-o", out).error
     assert error == f"--gold {gold}: {gold} ends after line 1, the text goes on"
-    gold.write_text("0-0\n" * 9)
+    nine = [*["0-0"] * 3, "", *["0-0"] * 5]  # the fourth pair is blank
+    gold.write_text("\n".join(nine) + "\n")
     error = headlights("align", model, "--pairs", path, "--gold", gold, "-o", out).error
     assert error == f"--gold {gold}: the text ends after line 8, {gold} goes on"
+    gold.write_text("\n".join([*nine[:7], "0-0 1p9"]) + "\n")
+    error = headlights("align", model, "--pairs", path, "--gold", gold, "-o", out).error
+    assert error.startswith(f"{gold}:8: link 1-9 is outside the pair, which has ")
+    assert error.endswith(" target words, counted from 0 (--gold-first)")
     assert not out.exists()
+    for option, value, needed in (("--symmetrise", "union", "--reverse"), ("--gold-first", "1", "--gold")):
+        error = headlights("align", model, "--pairs", path, option, value).error
+        assert error == f"{option} {value}: needs {needed} beside it"
 
 
 def test_a_model_without_attention_aligns_nothing(

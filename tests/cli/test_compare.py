@@ -1,9 +1,12 @@
 """`headlights compare`: every rung trained once, judged, drawn, and not trained again."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
+from headlights.translation import comparing
+from headlights.translation.training import Interrupted
 from tests.cli.conftest import Command
 
 SMALL = ("--set", "model.hidden_dim=16", "--set", "model.encoder_dim=8", "--set", "model.embed_dim=8")
@@ -35,6 +38,8 @@ def test_the_ladder_is_trained_judged_and_drawn(headlights: Command, recipe: Pat
     ("options", "message"),
     [
         (("--pairs", "a.tsv"), "compare needs text to train on and text to judge on: give "),
+        (("--set", "data.prepared=some"), "compare needs text to train on and text to judge on: give "),
+        (("--valid-pairs", "a.tsv"), "recipe: data: valid: needs train beside it"),
         (("--rungs", "additive,some"), "rung 'some': expected one of no attention, "),
         (("--recipe", "transformer-tiny"), "model.architecture: the ladder needs the sizes of a recurrent"),
         (("--plot", "none/plot.svg"), "--plot none/plot.svg: there is no folder none; make it first"),
@@ -43,3 +48,17 @@ def test_the_ladder_is_trained_judged_and_drawn(headlights: Command, recipe: Pat
 )
 def test_mistakes_are_one_line(headlights: Command, options: tuple[str, ...], message: str) -> None:
     assert headlights("compare", *options).error.startswith(message)
+
+
+def test_stopped_it_says_how_to_go_on(
+    headlights: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "train", lambda *_, **given: stop(given["out"]))
+    files = ("--recipe", recipe, "--test-pairs", recipe.parent / "valid.tsv", "--out", tmp_path)
+    status, _, errors = headlights("compare", *files)
+    assert status == 130
+    assert errors.endswith("no-attention; go on with: the same comparison\n")
+
+
+def stop(out: Path) -> None:
+    raise Interrupted(signal.SIGINT, out, 7)

@@ -8,6 +8,7 @@ import pytest
 
 from headlights.cli import demo
 from headlights.translation.corpus import grammar
+from headlights.translation.locks import locked
 from tests.cli.conftest import Command
 
 CPU = ("--device", "cpu", "--threads", "1")
@@ -113,3 +114,18 @@ def test_earlier_demo_is_cleared_without_its_folder(tmp_path: Path) -> None:
     demo._clear(out)
     assert list(out.iterdir()) == []
     assert (mine / "letter").read_text() == "dear"
+
+
+def test_a_demo_that_is_training_is_not_cleared(headlights: Command, tmp_path: Path) -> None:
+    run = tmp_path / "with-attention"
+    (run / "last").mkdir(parents=True)
+    with locked(run):
+        error = headlights("demo", "--out", tmp_path, *CPU).error
+    assert error.startswith(f"{run} is being trained into by process ")
+    assert (run / "last").is_dir()
+
+
+def test_a_device_that_holds_no_numbers_is_refused(headlights: Command, model: Path) -> None:
+    error = headlights("evaluate", model, "--device", "meta").error
+    assert error.startswith("--device meta: cannot be used here (")
+    assert error.endswith("; try --device cpu")

@@ -31,6 +31,12 @@ def test_rungs_differ_in_the_model_alone() -> None:
     assert recipes["transformer"].model.embed_dim == base.model.hidden_dim
 
 
+def test_what_regularises_one_rung_regularises_all() -> None:
+    base = load_recipe("demo").changed({"model.dropout": 0.4, "model.word_dropout": 0.1})
+    for recipe in ladder(base).values():
+        assert (recipe.model.dropout, recipe.model.word_dropout) == (0.4, 0.1)
+
+
 def test_some_rungs_in_the_order_asked_for() -> None:
     assert list(ladder(load_recipe("demo"), ["additive", "no attention"])) == ["additive", "no attention"]
 

@@ -73,7 +73,7 @@ def test_changes_leave_the_rest_and_the_original() -> None:
 
 def test_values_may_be_bare_text_or_hold_an_equals_sign() -> None:
     quiet = RecurrentConfig(score="none")
-    assert check().changed({}, ["data.valid=['a=b.tsv']"]).data.valid == ("a=b.tsv",)
+    assert check().changed({}, ["data.train=['a=b.tsv']"]).data.train == ("a=b.tsv",)
     assert check().changed({}, ["model.score=none"]).model == quiet
     assert check().changed({}, ['model.score="none"']).model == quiet
     # Later ones win, and assignments win over values.
@@ -196,3 +196,8 @@ def test_checking_draws_no_random_numbers() -> None:
     state = torch.get_rng_state()
     check(model={"score": "bilinear"})
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_penalty_on_attention_needs_attention() -> None:
+    with pytest.raises(RecipeError, match=r"training\.coverage is a penalty on attention, which model"):
+        check_recipe({"model": {"score": "none"}, "training": {"coverage": 0.1, "max_updates": 1}}, "r")

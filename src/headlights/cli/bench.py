@@ -134,8 +134,8 @@ def _write(
             tables = [f"{report.short_table(run.rows)}\n\n{report.sentence(run.setting)}\n" for run in runs]
             file.write("\n".join(tables))
     if plot is not None:
-        with plot.open("wb") as picture:
-            plots.plot(runs[0], picture, plot.suffix[1:])
+        with replace_file(plot) as file:
+            plots.plot(runs[0], file.buffer, plot.suffix[1:])
     if docs is not None:
         pages.write_page(docs, runs)
 

@@ -1,6 +1,7 @@
 """`headlights compare`: what attention adds, rung by rung, on your own text or the built-in corpus."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,17 +66,10 @@ def command(
     from headlights.translation.recipe import load_recipe
 
     set_threads(threads)
-    check_output(plot, "--plot")
-    if plot is not None and plot.suffix not in _PICTURES:
-        raise UsageError(f"--plot {plot}: expected a name that ends in .png, .svg or .pdf")
+    _check_plot(plot)
     train = paths_of(source, target, pairs)
     valid = paths_of(valid_source, valid_target, valid_pairs, "--valid-")
     judged = paths_of(test_source, test_target, test_pairs, "--test-")
-    if bool(train) != bool(judged):
-        raise UsageError(
-            "compare needs text to train on and text to judge on: give --source and --target, and "
-            "--test-source and --test-target"
-        )
     overrides = {
         "training.max_minutes": minutes,
         "data.train": train or None,
@@ -83,10 +77,16 @@ def command(
         "tokenizer.lowercase": True if lowercase else None,
     }
     given = {key: value for key, value in overrides.items() if value is not None}
+    chosen = load_recipe(recipe).changed(given, set_ or [])
+    if bool(chosen.data.train or chosen.data.prepared) != bool(judged):
+        raise UsageError(
+            "compare needs text to train on and text to judge on: give --source and --target, and "
+            "--test-source and --test-target"
+        )
     test = _test_pairs(judged) if judged else list(grammar.splits().test)
     results: dict[str, Evaluation] = {}
     for name, evaluation in compare(
-        load_recipe(recipe).changed(given, set_ or []),
+        chosen,
         test,
         out,
         rungs=RUNGS if rungs is None else [name.strip() for name in rungs.split(",")],
@@ -100,6 +100,16 @@ def command(
     if plot is not None:
         _plot(results, plot)
         print(f"picture: {plot}")
+
+
+def _check_plot(path: Path | None) -> None:
+    if path is None:
+        return
+    check_output(path, "--plot")
+    if path.suffix not in _PICTURES:
+        raise UsageError(f"--plot {path}: expected a name that ends in .png, .svg or .pdf")
+    if find_spec("matplotlib") is None:
+        raise UsageError("--plot draws with matplotlib: pip install 'headlights[view]'")
 
 
 def _test_pairs(paths: tuple[str, ...]) -> list["Pair"]:
@@ -133,9 +143,11 @@ def _print(results: Mapping[str, "Evaluation"]) -> None:
 
 def _plot(results: Mapping[str, "Evaluation"], path: Path) -> None:
     from headlights import view
+    from headlights.translation.folders import replace_file
 
     curves = {
         name: [((part.shortest + part.longest) / 2, part.bleu) for part in each.buckets]
         for name, each in results.items()
     }
-    view.curves(curves, x="source length, words", y="BLEU").savefig(path)
+    with replace_file(path) as file:
+        view.curves(curves, x="source length, words", y="BLEU").savefig(file.buffer, format=path.suffix[1:])

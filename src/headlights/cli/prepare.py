@@ -1,6 +1,7 @@
 """`headlights prepare`: a corpus of any size filtered and turned into token ids, once for many trainings."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,7 @@ def command(
     train = paths_of(source, target, pairs)
     if not train:
         raise UsageError("prepare needs sentence pairs: give --source and --target, or --pairs")
+    _check_keys(set_ or [])
     given = {"tokenizer.lowercase": True} if lowercase else {}
     tokenizers = None
     if start is None:
@@ -92,6 +94,16 @@ def command(
         report = prepare(train, out, valid=valid, config=config, tokenizers=tokenizers, on_progress=tell)
     _print(report)
     print(f"prepared: {out}")
+
+
+def _check_keys(assignments: Sequence[str]) -> None:
+    """Refuse keys that preparing does not read."""
+    for key in (each.partition("=")[0].strip() for each in assignments):
+        if not (key.startswith("tokenizer.") or key == "data.held_out"):
+            raise UsageError(
+                f"--set {key}: changes nothing here, prepare reads tokenizer.* and data.held_out; lengths "
+                "and the seed have options of their own"
+            )
 
 
 def _print(report: "PrepareReport") -> None:

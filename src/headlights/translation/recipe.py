@@ -51,13 +51,17 @@ class DataConfig(_Section):
         return (value,) if isinstance(value, str) and value else value
 
     @model_validator(mode="after")
-    def _at_most_two_files(self) -> "DataConfig":
+    def _files_go_together(self) -> "DataConfig":
         for name in ("train", "valid"):
             if len(getattr(self, name)) > 2:
                 raise ValueError(
                     f"{name}: expected a file of pairs or a source and a target file, "
                     f"got {len(getattr(self, name))} files"
                 )
+        if self.valid and not (self.train or self.prepared):
+            raise ValueError(
+                "valid: needs train beside it: without files, the built-in corpus brings its own pairs"
+            )
         if self.prepared and (self.train or self.valid):
             raise ValueError("prepared: such a folder brings its own pairs; expected no train and no valid")
         return self
@@ -171,10 +175,14 @@ class Recipe(_Section):
     training: TrainingConfig
 
     @model_validator(mode="after")
-    def _tokens_fit(self) -> "Recipe":
+    def _sections_fit(self) -> "Recipe":
         if self.model.tie == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.tie 'all' is one table for both languages, which needs tokenizer.joint = true"
+            )
+        if self.training.coverage and not any(self.model.attention_shape):
+            raise ValueError(
+                "training.coverage is a penalty on attention, which model.score = 'none' has not; set it to 0"
             )
         if self.training.subword_dropout and self.tokenizer.kind != "bpe":
             raise ValueError(
