@@ -95,12 +95,12 @@ def speed(job: dict[str, Any], turns: Turns) -> None:
 def decode(job: dict[str, Any], turns: Turns) -> None:
     """Translate the test set in turns."""
     translator, lines = Translator.load(job["model"]), _lines(job["sources"])[: job["lines"]]
-    translator.translate(lines[:WARM_UP_LINES], beam=5)
+    translator.translate(lines[:WARM_UP_LINES], beam=5, alignment=False)
     turns.tell(parameters=sum(each.numel() for each in translator.model.parameters()))
     while True:
         turns.wait()
         watch = Stopwatch()
-        hypotheses = [each.text for each in translator.translate(lines, beam=5)]
+        hypotheses = [each.text for each in translator.translate(lines, beam=5, alignment=False)]
         turns.tell(**watch.read(), hypotheses=hypotheses, peak_mib=peak_mib())
 
 

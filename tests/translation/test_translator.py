@@ -89,6 +89,25 @@ def same(one: Translation, other: Translation) -> bool:
     )
 
 
+def test_without_alignment_the_text_is_the_same(translator: Translator) -> None:
+    for plain, whole in zip(
+        translator.translate(ODD, beam=2, n_best=2, alignment=False),
+        translator.translate(ODD, beam=2, n_best=2),
+        strict=True,
+    ):
+        assert same(plain, whole)
+        assert len(plain.alternatives) == len(whole.alternatives)
+        assert (plain.weights, plain.alignment, plain.attention) == (None, (), None)
+
+
+@pytest.mark.parametrize("needs", [{"replace_unknown": True}, {"attention": True}, {"align_head": (0, 0)}])
+def test_what_needs_alignment_does_not_go_without(needs: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=r"^alignment=False leaves replace_unknown, attention and align_head"
+    ):
+        build().translate(["a"], alignment=False, **needs)
+
+
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
 def test_order_is_kept_whatever_the_batches(translator: Translator, batch_tokens: int) -> None:
     found = translator.translate(ODD, beam=2, batch_tokens=batch_tokens)

@@ -136,6 +136,7 @@ def command(
                 options=at_line(done, options),
                 prefixes=prefixes.take(len(chunk)),
                 replace_unknown=replace_unknown,
+                alignment=alignment or replace_unknown or attention.path is not None,
                 attention=attention.needs_tokens,
                 align_head=head,
             )

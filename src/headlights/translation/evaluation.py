@@ -101,7 +101,7 @@ def evaluate(
         raise ValueError("pairs must hold at least one sentence pair to evaluate on, got none")
     if any(low >= high for low, high in pairwise(buckets)):
         raise ValueError(f"buckets must ascend, or sentences would count twice, got {tuple(buckets)}")
-    translations = translator.translate([pair.source for pair in pairs], beam=beam)
+    translations = translator.translate([pair.source for pair in pairs], beam=beam, alignment=False)
     gold = [pair.links is not None for pair in pairs]
     forced = None
     if any(gold):
