@@ -164,15 +164,17 @@ class _Search:
     def _extend(self, step: int, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Totals, parent rows and tokens of each sentence's best continuations, (S, 2 * beam), best first."""
         beam, vocab = self.options.beam, logits.size(-1)
-        log_probabilities = logits.float().log_softmax(-1)
+        log_probabilities = _log_softmax(logits.float())
         # Only now, so that a score is what forcing the same tokens would give.
         log_probabilities[:, self.forbidden] = -torch.inf
         log_probabilities = self.prefixes.force(log_probabilities, step, self.sentences)
-        candidates = self.totals.unsqueeze(-1) + log_probabilities.view(-1, beam, vocab)
-        candidates = candidates.flatten(1)  # (S, beam * V)
-        totals, best = candidates.topk(1 if beam == 1 else min(2, vocab) * beam, dim=1)
+        wanted = 1 if beam == 1 else min(2, vocab) * beam
+        each = min(wanted, vocab)  # no row can have more of the best than that
+        scores, tokens = log_probabilities.topk(each, dim=1)  # (rows, each)
+        candidates = (self.totals.unsqueeze(-1) + scores.view(-1, beam, each)).flatten(1)
+        totals, best = candidates.topk(wanted, dim=1)
         first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * beam
-        return totals, first_row + best // vocab, best % vocab
+        return totals, first_row + best // each, tokens.view(-1, beam * each).gather(1, best)
 
     def _close(self, step: int, totals: Tensor, parents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Note the hypotheses that end here, by end mark or limit; parents and tokens of those that go on."""
@@ -190,9 +192,10 @@ class _Search:
 
     def _note(self, step: int, closing: Tensor, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
         """Put the hypotheses where `closing` is True among those that have ended."""
-        for place, slot in (closing & (totals > -torch.inf)).nonzero().tolist():
-            score = float(totals[place, slot])
-            token, row = int(tokens[place, slot]), int(parents[place, slot])
+        closing = closing & (totals > -torch.inf)
+        places = closing.nonzero()[:, 0].tolist()
+        found = (each[closing].tolist() for each in (totals, parents, tokens))
+        for place, score, row, token in zip(places, *found, strict=True):
             sentence = self.sentences[place]
             normalised = score / (step + 1) ** self.options.length_penalty
             if self.covered is not None:
@@ -234,3 +237,12 @@ class _Search:
         """The best hypotheses; those that the limit cut come after all that ended by themselves."""
         ended = sorted(self.ended[sentence], key=lambda e: (len(e.last), -e.normalised_score))
         return [e.hypothesis(self.trace, self.lengths[sentence]) for e in ended[: self.options.n_best]]
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """The same as torch's, by way of its softmax, which is several times as fast on a processor.
+
+    The most probable word has logit h and probability exp(h) / sum, so log sum is h less its logarithm.
+    """
+    highest, probability = logits.amax(-1, keepdim=True), logits.softmax(-1).amax(-1, keepdim=True)
+    return logits - (highest - probability.log_())
