@@ -95,12 +95,17 @@ def speed(job: dict[str, Any], turns: Turns) -> None:
 def decode(job: dict[str, Any], turns: Turns) -> None:
     """Translate the test set in turns."""
     translator, lines = Translator.load(job["model"]), _lines(job["sources"])[: job["lines"]]
-    translator.translate(lines[:WARM_UP_LINES], beam=5, alignment=False)
+    options = {
+        "beam": 5,
+        "patience": 1.0,
+        "alignment": False,
+    }  # as the other: no attention kept, and when to end
+    translator.translate(lines[:WARM_UP_LINES], **options)
     turns.tell(parameters=sum(each.numel() for each in translator.model.parameters()))
     while True:
         turns.wait()
         watch = Stopwatch()
-        hypotheses = [each.text for each in translator.translate(lines, beam=5, alignment=False)]
+        hypotheses = [each.text for each in translator.translate(lines, **options)]
         turns.tell(**watch.read(), hypotheses=hypotheses, peak_mib=peak_mib())
 
 

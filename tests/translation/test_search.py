@@ -166,6 +166,10 @@ def test_a_beam_does_not_run_dry_when_its_best_end_together() -> None:
     found = run(look_up, sources(4), beam=2, n_best=2)[0]
     assert [h.ids for h in found] == [(2, 4), (2,)]
     assert found[0].normalised_score == pytest.approx(math.log(0.2) / 3, abs=1e-5)
+    # With patience 1 two that have ended are enough for a beam of 2, with 1.5 they are not.
+    assert [h.ids for h in run(look_up, sources(4), beam=2, n_best=2, patience=1.0)[0]] == [(2,), (3,)]
+    assert [h.ids for h in run(look_up, sources(4), beam=2, patience=1.5)[0]] == [(2, 4)]
+    assert [h.ids for h in run(look_up, sources(4), beam=2, n_best=2, patience=0.1)[0]] == [(2,), (3,)]
 
 
 @pytest.mark.parametrize("beam", [2, 5])

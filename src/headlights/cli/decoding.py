@@ -26,6 +26,12 @@ CoveragePenalty = Annotated[
     float | None,
     typer.Option(min=0.0, help="Weight of the penalty on source tokens not looked at. Default: 0."),
 ]
+Patience = Annotated[
+    float | None,
+    typer.Option(
+        help="End a line when beam times that many hypotheses have; 1 is faster. Default: when none can win."
+    ),
+]
 Sample = Annotated[bool, typer.Option("--sample", help="Draw translations at random instead of searching.")]
 Temperature = Annotated[
     float | None,

@@ -29,6 +29,7 @@ from headlights.cli.decoding import (
     MaxExtra,
     MaxRatio,
     NBest,
+    Patience,
     Prefix,
     PrefixFile,
     PrefixLines,
@@ -60,6 +61,7 @@ def command(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     coverage_penalty: CoveragePenalty = None,
+    patience: Patience = None,
     sample: Sample = False,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -111,7 +113,12 @@ def command(
         )
     options = decoding_options(
         sampled=sample,
-        search={"beam": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty},
+        search={
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "coverage_penalty": coverage_penalty,
+            "patience": patience,
+        },
         sampling={"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed},
         both={"n_best": n_best, "max_ratio": max_ratio, "max_extra": max_extra},
     )

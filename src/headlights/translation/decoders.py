@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention import Score
-from headlights.translation.decoding import Decoded
+from headlights.translation.decoding import Decoded, owners
 from headlights.translation.dropout import Dropout, WordDropout, dropout
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
@@ -28,9 +28,10 @@ class RecurrentState:
         cell: LSTM cell states of the same shape; None for GRU.
         context: With the current state as query and `mix="add"`: the context to be added before the next
             cell, shape (B, E); None elsewhere.
-        sources: What is attended to; None without attention.
+        sources: What is attended to, of S sentences; None without attention.
         final: The encoder's final state, if it enters every cell, shape (B, E_memory); else None.
         fed: With input feeding, what the step before made its logits of, shape (B, E_embed); else None.
+        beam: Rows of each sentence, B / S; they stand beside each other and share its keys and values.
     """
 
     hidden: Tensor
@@ -39,6 +40,7 @@ class RecurrentState:
     sources: Sources | None
     final: Tensor | None = None
     fed: Tensor | None = None
+    beam: int = 1
 
     def select(self, indices: Tensor, *, same_sentences: bool = False) -> "RecurrentState":
         """The state of the rows `indices`.
@@ -51,14 +53,15 @@ class RecurrentState:
         Returns:
             A new state; this one is left as it is.
         """
-        sources = self.sources
+        sources, beam = self.sources, self.beam
         if sources is not None and not same_sentences:
-            sources = sources.select(indices)
+            sentences, beam = owners(indices, self.beam)
+            sources = sources.select(sentences)
         context, final, fed = (
             None if rows is None else rows[indices] for rows in (self.context, self.final, self.fed)
         )
         cell = None if self.cell is None else self.cell[:, indices]
-        return RecurrentState(self.hidden[:, indices], cell, context, sources, final, fed)
+        return RecurrentState(self.hidden[:, indices], cell, context, sources, final, fed, beam)
 
 
 class RecurrentDecoder(nn.Module):
@@ -276,8 +279,9 @@ class RecurrentDecoder(nn.Module):
 
     def _look(self, state: RecurrentState, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         assert self.focus is not None
-        context, weights = self.focus(state.hidden[-1].unsqueeze(1), state.sources, need_weights=need_weights)
-        return context.squeeze(1), None if weights is None else weights.squeeze(1)
+        query = state.hidden[-1].view(-1, state.beam, state.hidden.size(-1))  # (S, beam, E)
+        context, weights = self.focus(query, state.sources, need_weights=need_weights)
+        return context.flatten(0, 1), None if weights is None else weights.flatten(0, 1)
 
     def _cell(self, inputs: Tensor, state: RecurrentState) -> RecurrentState:
         """All layers for one step: inputs (B, E_in) to the next state."""

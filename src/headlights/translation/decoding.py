@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from headlights.translation.encoders import Memory
@@ -39,3 +40,21 @@ class Decoded:
 
     states: Tensor
     weights: Tensor | None
+
+
+def owners(rows: Tensor, beam: int) -> tuple[Tensor, int]:
+    """Which sentences some rows are of, so that a state holds each sentence once, and not once a row.
+
+    Args:
+        rows: Int64, shape (B',); may repeat.
+        beam: Rows of each sentence, side by side, before.
+
+    Returns:
+        sentences: To be kept, int64, shape (S',).
+        beam: Rows of each of them from now on, B' / S'; 1 where sentences have different numbers of rows.
+    """
+    sentences = rows // beam
+    kept, counts = torch.unique_consecutive(sentences, return_counts=True)
+    if len(kept) and (counts == counts[0]).all():
+        return kept, int(counts[0])
+    return sentences, 1

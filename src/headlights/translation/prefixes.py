@@ -61,6 +61,21 @@ class Prefixes:
         sizes = zip(lengths, self._lengths, strict=True)
         return [max(int(max_ratio * length) + max_extra, prefix + 1) for length, prefix in sizes]
 
+    def wanted(self, step: int, sentences: Sequence[int], rows: int) -> Tensor | None:
+        """The token that each row must write.
+
+        Args:
+            step: Number of the step, from 0.
+            sentences: Those that the rows belong to, in order, each with as many rows as any other.
+            rows: How many rows there are.
+
+        Returns:
+            Tokens, int64, shape (rows,), -1 behind a prefix; None if all are behind theirs.
+        """
+        if step >= self._tokens.size(1):
+            return None
+        return self._tokens[list(sentences), step].repeat_interleave(rows // len(sentences))
+
     def force(self, log_probabilities: Tensor, step: int, sentences: Sequence[int]) -> Tensor:
         """Leave rows that are still inside their prefix no choice.
 
@@ -73,10 +88,10 @@ class Prefixes:
             The same, where a prefix goes on with -inf for every other token than its next: that one keeps the
             probability that the model gives it.
         """
-        if step >= self._tokens.size(1):
+        wanted = self.wanted(step, sentences, len(log_probabilities))
+        if wanted is None:
             return log_probabilities
-        wanted = self._tokens[list(sentences), step]
-        wanted = wanted.repeat_interleave(len(log_probabilities) // len(wanted)).unsqueeze(1)  # (rows, 1)
+        wanted = wanted.unsqueeze(1)  # (rows, 1)
         place = wanted.clamp(min=0)
         only = torch.full_like(log_probabilities, -torch.inf)
         only = only.scatter(1, place, log_probabilities.gather(1, place))

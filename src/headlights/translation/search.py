@@ -31,6 +31,9 @@ class SearchOptions:
         max_ratio: Longest output, in target tokens per source token, end marks counted on both sides.
         max_extra: Tokens allowed beyond that, at least 1.
         n_best: Hypotheses returned per sentence, at most `beam`.
+        patience: Be done with a sentence when `beam` times that many hypotheses have ended (Kasai et al.
+            2022, arXiv:2204.05424; 1 is what most translators do), and a third faster. None: not before no
+            open one can still overtake the best.
         need_weights: Keep the attention of the winners.
 
     Raises:
@@ -43,6 +46,7 @@ class SearchOptions:
     max_ratio: float = 1.5
     max_extra: int = 10
     n_best: int = 1
+    patience: float | None = None
     need_weights: bool = False
 
     def __post_init__(self) -> None:
@@ -52,6 +56,8 @@ class SearchOptions:
             raise ValueError(
                 f"n_best must be between 1 and beam ({self.beam}), got {self.n_best}; raise the beam for more"
             )
+        if self.patience is not None and not 0 < self.patience < math.inf:
+            raise ValueError(f"patience must be above 0 and finite, got {self.patience}")
         if not 0 <= self.length_penalty <= MOST_PENALTY:
             raise ValueError(
                 f"length_penalty must be between 0 and {MOST_PENALTY}, got {self.length_penalty}"
@@ -79,7 +85,7 @@ def search(
     not end go on, so the beam never runs dry. With a beam of 1 nothing goes on beside an end: greedy search.
     A sentence leaves the batch when nothing goes on, or when no open hypothesis can still overtake the best
     ended ones: a summed log-probability only falls, so its best is what it has now, divided by the longest
-    length allowed.
+    length allowed. With `patience` it leaves when so many have ended, if that is sooner.
 
     Args:
         decoder: Any decoder.
@@ -164,17 +170,30 @@ class _Search:
     def _extend(self, step: int, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Totals, parent rows and tokens of each sentence's best continuations, (S, 2 * beam), best first."""
         beam, vocab = self.options.beam, logits.size(-1)
-        log_probabilities = _log_softmax(logits.float())
-        # Only now, so that a score is what forcing the same tokens would give.
-        log_probabilities[:, self.forbidden] = -torch.inf
-        log_probabilities = self.prefixes.force(log_probabilities, step, self.sentences)
         wanted = 1 if beam == 1 else min(2, vocab) * beam
-        each = min(wanted, vocab)  # no row can have more of the best than that
-        scores, tokens = log_probabilities.topk(each, dim=1)  # (rows, each)
+        scores, tokens = self._best(step, logits.float(), min(wanted, vocab))
+        each = tokens.size(1)
         candidates = (self.totals.unsqueeze(-1) + scores.view(-1, beam, each)).flatten(1)
         totals, best = candidates.topk(wanted, dim=1)
         first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * beam
         return totals, first_row + best // each, tokens.view(-1, beam * each).gather(1, best)
+
+    def _best(self, step: int, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and tokens of each row's best continuations, `count` or more, (rows, K)."""
+        scores, tokens = logits.topk(min(count + len(self.forbidden), logits.size(1)), dim=1)
+        normalisers = _log_sum_exp(logits)  # of all words, so that a score is what forcing the tokens gives
+        scores = scores - normalisers
+        for token in self.forbidden:
+            scores = scores.masked_fill(tokens == token, -torch.inf)
+        wanted = self.prefixes.wanted(step, self.sentences, len(logits))
+        if wanted is None:
+            return scores, tokens
+        rows = (wanted >= 0).nonzero().squeeze(1)
+        forced = wanted[rows]
+        scores[rows] = -torch.inf
+        scores[rows, 0] = logits[rows, forced] - normalisers[rows, 0]
+        tokens[rows, 0] = forced
+        return scores, tokens
 
     def _close(self, step: int, totals: Tensor, parents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Note the hypotheses that end here, by end mark or limit; parents and tokens of those that go on."""
@@ -230,6 +249,9 @@ class _Search:
         ended = sorted((e.normalised_score for e in self.ended[sentence]), reverse=True)
         if len(ended) < self.options.n_best:
             return True
+        patience = self.options.patience
+        if patience is not None and len(ended) >= self.options.beam * patience:
+            return False
         longest: float = self.limits[sentence] ** self.options.length_penalty
         return hope / longest > ended[self.options.n_best - 1]
 
@@ -239,10 +261,9 @@ class _Search:
         return [e.hypothesis(self.trace, self.lengths[sentence]) for e in ended[: self.options.n_best]]
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    """The same as torch's, by way of its softmax, which is several times as fast on a processor.
+def _log_sum_exp(logits: Tensor) -> Tensor:
+    """The same as torch's over the words of each row (rows, 1), several times as fast on a processor.
 
     The most probable word has logit h and probability exp(h) / sum, so log sum is h less its logarithm.
     """
-    highest, probability = logits.amax(-1, keepdim=True), logits.softmax(-1).amax(-1, keepdim=True)
-    return logits - (highest - probability.log_())
+    return logits.amax(-1, keepdim=True) - logits.softmax(-1).amax(-1, keepdim=True).log_()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention import KeyValueCache, masks
-from headlights.translation.decoding import Decoded
+from headlights.translation.decoding import Decoded, owners
 from headlights.translation.dropout import Dropout, WordDropout
 from headlights.translation.encoders import Memory, check_lengths
 from headlights.translation.forcing import own_words
@@ -46,11 +46,7 @@ class TransformerState:
         state = replace(self, own=tuple(cache.select(indices) for cache in self.own))
         if same_sentences:
             return state
-        owners = indices // self.beam
-        sentences, counts = torch.unique_consecutive(owners, return_counts=True)
-        beam = int(counts[0])
-        if (counts != beam).any():
-            sentences, beam = owners, 1
+        sentences, beam = owners(indices, self.beam)
         sources = tuple(cache.select(sentences) for cache in self.sources)
         return replace(state, sources=sources, lengths=self.lengths[sentences], beam=beam)
 

@@ -94,6 +94,7 @@ class Translator:
         max_ratio: float | None = None,
         max_extra: int | None = None,
         n_best: int | None = None,
+        patience: float | None = None,
         prefixes: Sequence[str] | None = None,
         replace_unknown: bool = False,
         alignment: bool = True,
@@ -107,7 +108,7 @@ class Translator:
             lines: One sentence each; a blank one stays empty and never meets the model.
             options: How to translate: a `search.SearchOptions` for greedy or beam search, or a
                 `sampling.SamplingOptions` to draw at random. Default: beam search with a beam of 5. The
-                arguments from `beam` to `n_best` take the place of single values of it.
+                arguments from `beam` to `patience` take the place of single values of it.
             beam: Hypotheses kept per sentence; 1 is greedy search.
             length_penalty: Power of the length that divides a score.
             coverage_penalty: Weight of the penalty on source tokens that were not looked at, as in
@@ -115,6 +116,7 @@ class Translator:
             max_ratio: Longest translation, in target tokens per source token.
             max_extra: Tokens allowed beyond that.
             n_best: Translations per line; those after the first are its `alternatives`.
+            patience: Be done with a line when `beam` times that many translations of it have ended.
             prefixes: What each translation begins with, one text per line, blank for none. A text is taken as
                 whole words, and white space around it does not count; the model goes on behind it, with a new
                 word or with more of the last. The score counts it. Lower-cased if the model's text is; words
@@ -143,6 +145,7 @@ class Translator:
             "max_ratio": max_ratio,
             "max_extra": max_extra,
             "n_best": n_best,
+            "patience": patience,
             "need_weights": alignment,
         }
         chosen = with_given(options, given)
