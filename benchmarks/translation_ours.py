@@ -95,11 +95,8 @@ def speed(job: dict[str, Any], turns: Turns) -> None:
 def decode(job: dict[str, Any], turns: Turns) -> None:
     """Translate the test set in turns."""
     translator, lines = Translator.load(job["model"]), _lines(job["sources"])[: job["lines"]]
-    options = {
-        "beam": 5,
-        "patience": 1.0,
-        "alignment": False,
-    }  # as the other: no attention kept, and when to end
+    # As the other does: no attention is kept, and a sentence ends when the whole beam has.
+    options: dict[str, Any] = {"beam": 5, "patience": 1.0, "alignment": False}
     translator.translate(lines[:WARM_UP_LINES], **options)
     turns.tell(parameters=sum(each.numel() for each in translator.model.parameters()))
     while True:
