@@ -20,6 +20,7 @@ from headlights.translation.tokenizer import Tokenizer
 from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator
 from headlights.translation.words import words
+from tests.translation.toy import many_heads
 
 ENGLISH = [
     "The cat sits on the mat.",
@@ -250,6 +251,28 @@ def test_align_merges_pieces_into_words() -> None:
     assert torch.allclose(translation.weights, torch.tensor(expected), atol=1e-6)
     best = [row.index(max(row)) for row in expected]
     assert translation.alignment == tuple((source, target) for target, source in enumerate(best))
+
+
+@pytest.mark.parametrize("folder", ["gru", "lstm", "transformer"])
+def test_short_numbers_find_scores_close_to_those_of_long_ones(folder: str) -> None:
+    """bfloat16 has 8 bits of fraction: a relative error of 2^-8 in each of many sums."""
+    long = Translator(many_heads(), device="cpu") if folder == "transformer" else build(cell=folder)
+    pairs = ["red cat", "old dog runs"], ["gatto rosso", "cane vecchio corre"]
+    expected = long.align(*pairs)
+    whole = ModelFolder(long.model, long.source_tokenizer, long.target_tokenizer, {})
+    short = Translator(whole, device="cpu", dtype=torch.bfloat16)  # the model itself becomes short
+    assert {each.dtype for each in short.model.parameters()} == {torch.bfloat16}
+    for found, exact in zip(short.align(*pairs), expected, strict=True):
+        assert found.score == pytest.approx(exact.score, rel=0.03)
+        assert found.score != exact.score
+    assert len(short.translate(pairs[0], beam=3)) == 2
+
+
+def test_whole_numbers_translate_nothing() -> None:
+    with pytest.raises(
+        ValueError, match=r"^dtype must be torch.float32, torch.bfloat16 or torch.float64"
+    ):
+        Translator(many_heads(), dtype=torch.int8)
 
 
 @pytest.mark.parametrize("lowercase", [False, True])

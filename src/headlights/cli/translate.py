@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -93,6 +93,10 @@ def command(
             help="What that is between: words, or tokens in all layers and heads. Default: words.",
         ),
     ] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="Numbers to compute with; bfloat16 is faster where the processor has it."),
+    ] = "float32",
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -100,6 +104,8 @@ def command(
 
     The order is kept, and blank lines stay blank. For example: headlights translate run text.de -o text.en
     """
+    import torch
+
     from headlights.translation.translator import Translator
 
     set_threads(threads)
@@ -123,7 +129,9 @@ def command(
         both={"n_best": n_best, "max_ratio": max_ratio, "max_extra": max_extra},
     )
     prefixes = PrefixLines(prefix, prefix_file)
-    translator = Translator.load([model, *(ensemble or [])], device=check_device(device))
+    translator = Translator.load(
+        [model, *(ensemble or [])], device=check_device(device), dtype=getattr(torch, dtype)
+    )
     head = read_head(align_head, translator, "--align-head")
     attention.check_model(translator)
     looking = {

@@ -29,6 +29,8 @@ class Translator:
         folder: Model and tokenizers.
         *others: Further models with the same tokenizers.
         device: Where to compute; default: where a GPU is present, there, else the CPU.
+        dtype: Numbers to compute with, such as torch.bfloat16, which takes half the memory and, where the
+            processor has products of it, less time. Default: the model's, float32.
 
     Attributes:
         device: Where it computes.
@@ -39,14 +41,21 @@ class Translator:
 
     Raises:
         InputError: The models have not the same tokenizers.
+        ValueError: `dtype` is neither float32 nor bfloat16 nor float64.
     """
 
     def __init__(
-        self, folder: ModelFolder, *others: ModelFolder, device: str | torch.device | None = None
+        self,
+        folder: ModelFolder,
+        *others: ModelFolder,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        if dtype not in (None, torch.float32, torch.bfloat16, torch.float64):
+            raise ValueError(f"dtype must be torch.float32, torch.bfloat16 or torch.float64, got {dtype}")
         check_alike([folder, *others], [f"model {n}" for n in range(1, len(others) + 2)])
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        models = [each.model.to(self.device).eval() for each in (folder, *others)]
+        models = [each.model.to(self.device, dtype).eval() for each in (folder, *others)]
         self.model = models[0]
         self._used = Ensemble(models) if others else self.model
         self.source_tokenizer, self.target_tokenizer = folder.source_tokenizer, folder.target_tokenizer
@@ -54,7 +63,11 @@ class Translator:
 
     @classmethod
     def load(
-        cls, folder: str | Path | Sequence[str | Path], *, device: str | torch.device | None = None
+        cls,
+        folder: str | Path | Sequence[str | Path],
+        *,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> "Translator":
         """Load a model folder, or the best model of a run folder; or several, which then decode together.
 
@@ -62,6 +75,7 @@ class Translator:
             folder: A folder made by training; or a list of such folders, whose models have the same
                 tokenizers.
             device: Where to compute; default: where a GPU is present, there, else the CPU.
+            dtype: Numbers to compute with, as for the class.
 
         Returns:
             The translator.
@@ -69,14 +83,14 @@ class Translator:
         Raises:
             FolderError: The folder is missing, incomplete or broken; the message says what to do.
             InputError: The models have not the same tokenizers.
-            ValueError: The list is empty.
+            ValueError: The list is empty, or `dtype` is no type to translate with.
         """
         paths = [folder] if isinstance(folder, str | Path) else list(folder)
         if not paths:
             raise ValueError("folder must be a folder or a list of one or more, got an empty list")
         folders = [ModelFolder.load(Path(path)) for path in paths]
         check_alike(folders, [str(path) for path in paths])
-        return cls(*folders, device=device)
+        return cls(*folders, device=device, dtype=dtype)
 
     @property
     def attention_shape(self) -> tuple[int, int]:
