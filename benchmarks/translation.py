@@ -61,6 +61,7 @@ from translation_setup import (
 from translation_turns import Worker
 
 MOST_MINUTES = 45.0
+SHORT = f"{OURS}, bfloat16"
 TEST = SPLITS[-1]
 MEASURED = ("train-peer", "train-ours", "speed", "decode")
 
@@ -187,15 +188,20 @@ def decode(places: Places, options: argparse.Namespace) -> None:
             PEER: partial(places.peer, peer, threads=options.threads),
             OURS: partial(places.ours, ours, threads=options.threads),
         }
+        if options.variants:
+            short = {**ours, "dtype": "bfloat16"}
+            starts[SHORT] = partial(places.ours, short, threads=options.threads)
         found = _race(starts, options, "sentences", f"{model}-decode")
         found[PEER] |= {"trained": trained, "note": ""}
-        found[OURS] |= {"trained": {"updates": chosen["update"], "seconds": chosen["seconds"]}, "note": note}
+        for name in starts.keys() - {PEER}:
+            own = {"updates": chosen["update"], "seconds": chosen["seconds"]}
+            found[name] |= {"trained": own, "note": note}
         for who, each in found.items():
             texts = each.pop("hypotheses")
             each |= {"bleu": bleu(texts, references), "words": lengths(texts, references)}
             words = each["words"]
             print(
-                f"  {who:12} BLEU {each['bleu']:.2f}, words a line {words['mean']:.1f}, "
+                f"  {who:21} BLEU {each['bleu']:.2f}, words a line {words['mean']:.1f}, "
                 f"most {words['most']}, {words['ratio']:.2f} of the references'",
                 flush=True,
             )
@@ -335,12 +341,12 @@ def _parser() -> argparse.ArgumentParser:
             each.add_argument("--every", type=float, default=30.0, help="seconds between kept models")
         if "rounds" in groups:
             each.add_argument("--rounds", type=int, default=3, help="turns of each")
+            each.add_argument(
+                "--no-variants", dest="variants", action="store_false", help="ours as JoeyNMT's alone"
+            )
         if "updates" in groups:
             each.add_argument("--updates", type=int, default=12, help="of a turn")
             each.add_argument("--warm-up", type=int, default=5, help="updates before the first turn")
-            each.add_argument(
-                "--no-variants", dest="variants", action="store_false", help="JoeyNMT's sizes alone"
-            )
         if "lines" in groups:
             each.add_argument("--lines", type=int, default=1000, help="of the test set")
         if "docs" in groups:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headlights.translation import trainer
 from headlights.translation.batches import Batch
 from headlights.translation.evaluation import bleu
@@ -94,7 +96,8 @@ def speed(job: dict[str, Any], turns: Turns) -> None:
 
 def decode(job: dict[str, Any], turns: Turns) -> None:
     """Translate the test set in turns."""
-    translator, lines = Translator.load(job["model"]), _lines(job["sources"])[: job["lines"]]
+    dtype = getattr(torch, job.get("dtype", "float32"))
+    translator, lines = Translator.load(job["model"], dtype=dtype), _lines(job["sources"])[: job["lines"]]
     # As the other does: no attention is kept, and a sentence ends when the whole beam has.
     options: dict[str, Any] = {"beam": 5, "patience": 1.0, "alignment": False}
     translator.translate(lines[:WARM_UP_LINES], **options)

@@ -136,7 +136,7 @@ def model_rows(model: str, found: Found) -> list[Row]:
         found: For each contestant its "trained", "bleu", "words" and "parameters".
     """
     rows: list[Row] = []
-    for name in (OURS, PEER):
+    for name in (*_ours(found), PEER):
         each = found[name]
         trained, words = each["trained"], each["words"]
         rows.append(

@@ -269,9 +269,7 @@ def test_short_numbers_find_scores_close_to_those_of_long_ones(folder: str) -> N
 
 
 def test_whole_numbers_translate_nothing() -> None:
-    with pytest.raises(
-        ValueError, match=r"^dtype must be torch.float32, torch.bfloat16 or torch.float64"
-    ):
+    with pytest.raises(ValueError, match=r"^dtype must be torch.float32, torch.bfloat16 or torch.float64"):
         Translator(many_heads(), dtype=torch.int8)
 
 

@@ -114,7 +114,7 @@ class Translator:
         alignment: bool = True,
         attention: bool = False,
         align_head: Head | None = None,
-        batch_tokens: int = 4096,
+        batch_tokens: int = 3072,
     ) -> list[Translation]:
         """Translate lines of text.
 
