@@ -27,7 +27,7 @@ class Known:
         self.beams: list[int] = []
         self.aligned: list[str] = []
 
-    def translate(self, lines: Sequence[str], *, beam: int) -> list[Translation]:
+    def translate(self, lines: Sequence[str], *, beam: int, alignment: bool = True) -> list[Translation]:
         self.beams.append(beam)
         return [Translation(self.answers[line]) for line in lines]
 
