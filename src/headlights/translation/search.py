@@ -113,7 +113,7 @@ def search(
 
 
 class _Search:
-    """One search. Rows are slots: `beam` in a row for each sentence still in the batch."""
+    """One search. Each sentence in the batch has the same number of rows, side by side: one, then `beam`."""
 
     def __init__(
         self,
@@ -136,11 +136,9 @@ class _Search:
         self.covered: Tensor | None = None  # attention received so far, (rows, M), with a coverage penalty
         count = len(self.limits)
         self.sentences = list(range(count))  # those still in the batch
-        rows = torch.arange(count, device=self.device).repeat_interleave(options.beam)
-        self.state = decoder.start(memory).select(rows)
-        self.read = torch.full((count * options.beam,), bos_id, device=self.device)
-        self.totals = torch.full((count, options.beam), -torch.inf, device=self.device)
-        self.totals[:, 0] = 0.0  # all slots start alike, so one of them speaks for all
+        self.state = decoder.start(memory)
+        self.read = torch.full((count,), bos_id, device=self.device)
+        self.totals = torch.zeros(count, 1, device=self.device)
 
     @torch.no_grad()
     def run(self) -> list[list[Hypothesis]]:
@@ -168,18 +166,18 @@ class _Search:
         self.covered = received if self.covered is None else self.covered + received
 
     def _extend(self, step: int, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Totals, parent rows and tokens of each sentence's best continuations, (S, 2 * beam), best first."""
-        beam, vocab = self.options.beam, logits.size(-1)
-        wanted = 1 if beam == 1 else min(2, vocab) * beam
-        scores, tokens = self._best(step, logits.float(), min(wanted, vocab))
+        """Totals, parent rows and tokens of each sentence's best continuations, 2 * beam, best first."""
+        beam, width = self.options.beam, self.totals.size(1)
+        wanted = 1 if beam == 1 else 2 * beam
+        scores, tokens = self._best(step, logits.float(), wanted)
         each = tokens.size(1)
-        candidates = (self.totals.unsqueeze(-1) + scores.view(-1, beam, each)).flatten(1)
-        totals, best = candidates.topk(wanted, dim=1)
-        first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * beam
-        return totals, first_row + best // each, tokens.view(-1, beam * each).gather(1, best)
+        candidates = (self.totals.unsqueeze(-1) + scores.view(-1, width, each)).flatten(1)
+        totals, best = candidates.topk(min(wanted, width * each), dim=1)
+        first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * width
+        return totals, first_row + best // each, tokens.view(-1, width * each).gather(1, best)
 
     def _best(self, step: int, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and tokens of each row's best continuations, `count` or more, (rows, K)."""
+        """Log-probabilities and tokens of each row's best continuations, `count` or all, (rows, K)."""
         scores, tokens = logits.topk(min(count + len(self.forbidden), logits.size(1)), dim=1)
         normalisers = _log_sum_exp(logits)  # of all words, so that a score is what forcing the tokens gives
         scores = scores - normalisers
@@ -201,7 +199,7 @@ class _Search:
         best = torch.arange(totals.size(1), device=self.device) < self.options.beam
         self._note(step, over & best, totals, parents, tokens)
         # At most one continuation of a parent ends it, so among 2 * beam there are `beam` that do not.
-        self.totals, going = totals.masked_fill(over, -torch.inf).topk(self.options.beam, dim=1)
+        self.totals, going = totals.masked_fill(over, -torch.inf).topk(min(self.options.beam, over.size(1)))
         parents, tokens = parents.gather(1, going), tokens.gather(1, going)  # (S, beam)
         at_limit = [step + 1 >= self.limits[sentence] for sentence in self.sentences]
         cut = torch.tensor(at_limit, device=self.device).unsqueeze(1).expand_as(tokens)
@@ -230,7 +228,7 @@ class _Search:
         stay = [
             place for place, sentence in enumerate(self.sentences) if self._undecided(sentence, hopes[place])
         ]
-        whole = len(stay) == len(self.sentences)
+        alike = len(stay) == len(self.sentences) and parents.numel() == self.read.numel()
         self.sentences = [self.sentences[place] for place in stay]
         kept = torch.tensor(stay, dtype=torch.long, device=self.device)
         self.totals, rows, self.read = self.totals[kept], parents[kept].flatten(), tokens[kept].flatten()
@@ -238,7 +236,7 @@ class _Search:
         if self.covered is not None:
             self.covered = self.covered[rows]
         if self.sentences:
-            self.state = self.state.select(rows, same_sentences=whole)
+            self.state = self.state.select(rows, same_sentences=alike)
 
     def _undecided(self, sentence: int, hope: float) -> bool:
         """Whether an open hypothesis worth `hope` may still come before the `n_best` best ended ones."""
