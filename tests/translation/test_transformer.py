@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from itertools import pairwise, product
+from random import Random
 from typing import Any
 
 import pytest
@@ -130,6 +131,32 @@ def test_selected_rows_go_on_as_they_were(norm: Norm, positions: str) -> None:
             assert close(logits[row], expected)
 
 
+@every_kind
+@pytest.mark.parametrize("seed", range(4))
+def test_beams_sorted_at_random_go_on_with_what_each_has_written(
+    norm: Norm, positions: str, seed: int
+) -> None:
+    decoder = make_decoder(torch.float64, norm=norm, positions=positions)
+    memory = remember(dtype=torch.float64)
+    draw = Random(seed)
+    sentences, written = [0, 1, 2], [[1], [1], [1]]  # of each row
+    with torch.no_grad():
+        _, state, _ = decoder.step(torch.tensor([1, 1, 1]), decoder.start(memory))
+        rows = [row for row in range(3) for _ in range(4)]  # four beams a sentence
+        for step in range(7):
+            if step == 4:
+                rows = rows[:4] + rows[8:]  # the second sentence is done
+            state = state.select(torch.tensor(rows), same_sentences=step not in (0, 4))
+            tokens = [draw.randrange(3, V) for _ in rows]
+            sentences = [sentences[row] for row in rows]
+            written = [[*written[row], token] for row, token in zip(rows, tokens, strict=True)]
+            logits, state, _ = decoder.step(torch.tensor(tokens), state)
+            rows = [row // 4 * 4 + draw.randrange(4) for row in range(len(tokens))]
+        whole = Memory(memory.states[sentences], memory.lengths[sentences], memory.final[sentences])
+        expected = decoder.project(decoder(torch.tensor(written), whole).states)[:, -1]
+    assert torch.allclose(logits, expected, rtol=0.0, atol=1e-12)
+
+
 def test_beams_of_a_sentence_share_its_keys() -> None:
     decoder, memory = make_decoder(), remember()
     with torch.no_grad():
@@ -137,9 +164,12 @@ def test_beams_of_a_sentence_share_its_keys() -> None:
         assert state.beam == 3
         assert [None if c.key is None else len(c.key) for c in state.sources] == [3, 3]
         _, state, _ = decoder.step(torch.arange(9), state)
-        assert [None if c.key is None else len(c.key) for c in state.own] == [9, 9]
+        assert [None if c.key is None else c.key.shape for c in state.own] == [(3, H, 3, E // H)] * 2
         anew = state.select(torch.tensor([2, 1, 0, 3, 4, 5, 8, 8, 8]), same_sentences=True)
         assert anew.sources is state.sources
+        assert anew.own is state.own
+        assert anew.written is not None
+        assert anew.written.long().argmax(1).tolist() == [2, 1, 0, 0, 1, 2, 2, 2, 2]
         assert state.select(torch.arange(9), same_sentences=True) is state
         fewer = state.select(torch.tensor([3, 4, 5, 8, 6, 7]))
         assert (fewer.beam, fewer.lengths.tolist()) == (3, [1, 5])

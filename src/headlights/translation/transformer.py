@@ -16,18 +16,30 @@ from headlights.translation.transformer_layers import DecoderLayer, EncoderLayer
 
 @dataclass(frozen=True, slots=True)
 class TransformerState:
-    """Everything a Transformer decoder carries from one step to the next, for B rows.
+    """Everything a Transformer decoder carries from one step to the next, for B rows of S sentences.
+
+    The rows of a sentence, b = B / S beside each other, share the keys and values of the source, and those of
+    what they have written as well: the beams of a sentence have most of their tokens in common, so each token
+    is kept once, never moved, and a row knows which are its own. Copying them for each row whenever a beam is
+    sorted would take longer than the layers do. Rotary positions are counted in keys; there, each row keeps
+    its own.
 
     Attributes:
-        own: Keys and values of what is written, for each layer; of B rows.
+        own: Keys and values of what is written, for each layer; of S sentences, with K tokens of all their
+            rows, or of B rows.
         sources: Keys and values of the source, for each layer; of S sentences.
         lengths: Real source tokens, int64, shape (S,).
-        beam: Rows of each sentence, B / S; they stand beside each other and share its keys and values.
+        written: Which of its sentence's tokens a row has written, bool, shape (B, K); None where each row
+            keeps its own.
+        steps: Tokens of each row.
+        beam: b.
     """
 
     own: tuple[KeyValueCache, ...]
     sources: tuple[KeyValueCache, ...]
     lengths: Tensor
+    written: Tensor | None
+    steps: int = 0
     beam: int = 1
 
     def select(self, indices: Tensor, *, same_sentences: bool = False) -> "TransformerState":
@@ -43,12 +55,30 @@ class TransformerState:
         """
         if same_sentences and torch.equal(indices, torch.arange(len(indices), device=indices.device)):
             return self
-        state = replace(self, own=tuple(cache.select(indices) for cache in self.own))
+        own, written = self.own, self.written
+        if written is None:
+            own = tuple(cache.select(indices) for cache in own)
+        else:
+            written = written[indices]
         if same_sentences:
-            return state
+            return replace(self, own=own, written=written)
         sentences, beam = owners(indices, self.beam)
+        if written is not None:
+            own = tuple(cache.select(sentences) for cache in own)
         sources = tuple(cache.select(sentences) for cache in self.sources)
-        return replace(state, sources=sources, lengths=self.lengths[sentences], beam=beam)
+        return TransformerState(own, sources, self.lengths[sentences], written, self.steps, beam)
+
+    def write(self) -> "TransformerState":
+        """The state in which each row has one more token, whose keys and values are still to come.
+
+        Returns:
+            A new state; this one is left as it is.
+        """
+        written = self.written
+        if written is not None:
+            new = torch.eye(self.beam, dtype=torch.bool, device=written.device)
+            written = torch.cat([written, new.repeat(len(self.lengths), 1)], 1)
+        return replace(self, written=written, steps=self.steps + 1)
 
 
 class _Side(nn.Module):
@@ -132,6 +162,7 @@ class TransformerDecoder(_Side):
     def __init__(self, vocab_size: int, shape: TransformerShape, *, pad_id: int = 0) -> None:
         super().__init__(vocab_size, shape, pad_id)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
+        self.rotary = shape.positions == "rotary"
         self.output = nn.Linear(shape.embed_dim, vocab_size)
         nn.init.normal_(self.output.weight, std=shape.embed_dim**-0.5)
         nn.init.zeros_(self.output.bias)
@@ -146,7 +177,9 @@ class TransformerDecoder(_Side):
             The state before the first token, of B rows.
         """
         sources = tuple(layer.remember(memory.states) for layer in self._decoder_layers())
-        return TransformerState(tuple(KeyValueCache() for _ in sources), sources, memory.lengths)
+        own = tuple(KeyValueCache() for _ in sources)
+        written = None if self.rotary else memory.lengths.new_empty(len(memory.lengths), 0, dtype=torch.bool)
+        return TransformerState(own, sources, memory.lengths, written)
 
     def step(
         self, token_ids: Tensor, state: TransformerState, *, need_weights: bool = False
@@ -163,16 +196,19 @@ class TransformerDecoder(_Side):
             state: For the next step; the one given is left as it is.
             weights: Float in 0..1, shape (B, L, H, M), or None.
         """
-        x = self.embed(token_ids[:, None], state.own[0].length)  # (B, 1, E)
+        x = self.embed(token_ids[:, None], state.steps)  # (B, 1, E)
+        x = x.view(-1, state.beam, x.size(-1))  # (S, b, E)
+        state = state.write()
+        written = None if state.written is None else masks.keep(state.written.view(*x.shape[:2], -1))
         mask = masks.lengths(state.lengths)
         own: list[KeyValueCache] = []
         seen: list[Tensor] = []
         for layer, before, source in zip(self._decoder_layers(), state.own, state.sources, strict=True):
-            x, now, weights = layer.step(x, before, source, mask, need_weights=need_weights)
+            x, now, weights = layer.step(x, before, source, written, mask, need_weights=need_weights)
             own.append(now)
             if weights is not None:
-                seen.append(weights)
-        logits = self.project(self.norm(x).squeeze(1))
+                seen.append(weights.transpose(1, 2).flatten(0, 1))  # (B, H, M)
+        logits = self.project(self.norm(x).flatten(0, 1))
         return logits, replace(state, own=tuple(own)), torch.stack(seen, 1) if seen else None
 
     def forward(

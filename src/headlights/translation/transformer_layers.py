@@ -219,30 +219,38 @@ class DecoderLayer(nn.Module):
         return source
 
     def step(
-        self, x: Tensor, own: KeyValueCache, source: KeyValueCache, mask: Mask, *, need_weights: bool
+        self,
+        x: Tensor,
+        own: KeyValueCache,
+        source: KeyValueCache,
+        written: Mask | None,
+        mask: Mask,
+        *,
+        need_weights: bool,
     ) -> tuple[Tensor, KeyValueCache, Tensor | None]:
-        """Apply the layer to one more token of each row.
+        """Apply the layer to one more token of each of b rows of S sentences.
 
         Args:
-            x: Float, shape (B, 1, E).
-            own: Keys and values of the tokens before, of B rows.
-            source: From `remember`, for S sentences; each has B / S rows beside each other, which share it.
-            mask: Shows each of the S sentences its real tokens.
+            x: Float, shape (S, b, E).
+            own: Keys and values of the tokens before: of S sentences, or of S * b rows that share nothing.
+            source: From `remember`, for the S sentences.
+            written: Shows each row those of its sentence's keys that it has written, the new one among them;
+                None if rows share nothing.
+            mask: Shows each sentence its real source tokens.
             need_weights: Also return where it looks in the source.
 
         Returns:
-            The same shape as `x`; `own` with this token; weights, shape (B, H, M), or None.
+            The same shape as `x`; `own` with these tokens; weights, shape (S, H, b, M), or None.
         """
         read = self.residual.enter(x)
-        attended, _, own = self.self_attention(read, read, read, need_weights=False, cache=own)
-        x = self.residual.leave(x, attended)
-        assert source.key is not None
-        S, H, M = source.key.shape[:3]
-        rows, _, E = x.shape
+        if written is None:
+            read = read.view(-1, 1, read.size(-1))
+        attended, _, own = self.self_attention(read, read, read, need_weights=False, mask=written, cache=own)
+        x = self.residual.leave(x, attended.view_as(x))
         observe = observations.Weights(differentiable=True) if need_weights else None
-        nothing = x.new_empty(S, 0, E)  # keys and values are all in `source`
+        nothing = x[:, :0]  # keys and values are all in `source`
         looked, _, *seen, _ = self.source_attention(
-            self.source_residual.enter(x).view(S, rows // S, E),
+            self.source_residual.enter(x),
             nothing,
             nothing,
             need_weights=False,
@@ -250,9 +258,8 @@ class DecoderLayer(nn.Module):
             observe=observe,
             cache=source,
         )
-        x = self.feed_forward(self.source_residual.leave(x, looked.view(rows, 1, E)))
-        weights = seen[0].transpose(1, 2).reshape(rows, H, M) if seen else None
-        return x, own, weights
+        x = self.feed_forward(self.source_residual.leave(x, looked))
+        return x, own, seen[0] if seen else None
 
 
 def _attention(shape: TransformerShape, *, rotary: bool) -> MultiHeadAttention:
