@@ -156,8 +156,8 @@ class Looking(Toy):
 
     shares: Sequence[Sequence[float]] = ()
 
-    def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
-        logits, state, _ = super().step(token_ids, state)
+    def advance(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
+        logits, state, _ = super().advance(token_ids, state)
         if not need_weights or not self.shares:
             return logits, state, None
         return logits, state, torch.tensor([[list(self.shares)]] * len(token_ids))  # (B, 1, H, M)

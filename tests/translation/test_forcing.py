@@ -151,13 +151,13 @@ def test_own_words_let_gradients_through_what_is_read(kind: str) -> None:
 def test_steps_end_with_the_last_own_word(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, forcing = make_decoder(kind), torch.ones(B, T, dtype=torch.bool)
     steps: list[int] = []
-    step = decoder.step
+    advance = decoder.advance
 
     def count(token_ids: Tensor, state: Any, **options: Any) -> Any:
         steps.append(len(token_ids))
-        return step(token_ids, state, **options)
+        return advance(token_ids, state, **options)
 
-    monkeypatch.setattr(decoder, "step", count)
+    monkeypatch.setattr(decoder, "advance", count)
     assert own_words(decoder, target_ids(), remember(), forcing) is not None
     assert steps == []
     forcing[:, 0] = False  # `bos` is nobody's word

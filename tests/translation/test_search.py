@@ -178,8 +178,8 @@ def test_coverage_decides_between_equals(beam: int) -> None:
     looks: dict[tuple[int, ...], list[float]] = {(BOS, 2): [0.9, 0.1], (BOS, 3): [0.2, 0.8]}
 
     class Looking(Toy):
-        def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
-            logits, state, _ = super().step(token_ids, state)
+        def advance(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
+            logits, state, _ = super().advance(token_ids, state)
             rows = [looks.get(written, [0.8, 0.2]) for _, written in state.rows]
             return logits, state, torch.tensor(rows)[:, None, None] if need_weights else None
 
@@ -212,8 +212,8 @@ def test_coverage_with_beams_equals_ranking_what_the_beam_ended(
         return [x / sum(raw) for x in raw]
 
     class Looking(Toy):
-        def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
-            logits, state, _ = super().step(token_ids, state)
+        def advance(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
+            logits, state, _ = super().advance(token_ids, state)
             rows = [weights_of(written[1:]) for _, written in state.rows]
             return logits, state, torch.tensor(rows)[:, None, None] if need_weights else None
 
@@ -334,8 +334,8 @@ def test_forbidden_tokens_are_never_written_and_leave_the_scores_alone() -> None
     row = torch.tensor([[5.0, 1.0, 3.0, 2.0]])
 
     class Persistent(Toy):
-        def step(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
-            _, state, weights = super().step(token_ids, state, need_weights=need_weights)
+        def advance(self, token_ids: Tensor, state: Written, *, need_weights: bool = False) -> Any:
+            _, state, weights = super().advance(token_ids, state, need_weights=need_weights)
             return row.expand(len(token_ids), 4), state, weights
 
     options = SearchOptions(beam=1, max_ratio=0.0, max_extra=2)

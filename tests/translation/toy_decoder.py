@@ -40,7 +40,7 @@ class Toy:
     def start(self, memory: Memory) -> Written:
         return Written([(sentence, ()) for sentence in range(len(memory.lengths))])
 
-    def step(
+    def advance(
         self, token_ids: Tensor, state: Written, *, need_weights: bool = False
     ) -> tuple[Tensor, Written, Tensor | None]:
         tokens = token_ids.tolist()
@@ -50,6 +50,9 @@ class Toy:
         logits = torch.tensor([list(self.table(s, written[1:])) for s, written in rows])
         weights = torch.tensor([[s, *written, *[0] * 9][:7] for s, written in rows])[:, None, None].float()
         return logits, Written(rows), weights if need_weights else None
+
+    def project(self, states: Tensor) -> Tensor:
+        return states
 
 
 def scattered(seed: int, vocab: int = 4) -> Table:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention import Score
-from headlights.translation.decoding import Decoded, owners
+from headlights.translation.decoding import Decoded, StepByStep, owners
 from headlights.translation.dropout import Dropout, WordDropout, dropout
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
@@ -64,7 +64,7 @@ class RecurrentState:
         return RecurrentState(self.hidden[:, indices], cell, context, sources, final, fed, beam)
 
 
-class RecurrentDecoder(nn.Module):
+class RecurrentDecoder(StepByStep, nn.Module):
     """GRU or LSTM decoder with any attention score, or with none.
 
     Sources: Bahdanau et al. 2015, arXiv:1409.0473, A.2.2 (`query="previous"`, `mix="concat"`: c_i, made with
@@ -164,10 +164,10 @@ class RecurrentDecoder(nn.Module):
         fed = hidden.new_zeros(hidden.size(1), self.embedding.embedding_dim) if self.input_feeding else None
         return RecurrentState(hidden, cell, None, sources, final, fed)
 
-    def step(
+    def advance(
         self, token_ids: Tensor, state: RecurrentState, *, need_weights: bool = False
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
-        """Read one token per row and predict the next.
+        """Read one token per row.
 
         Args:
             token_ids: The last tokens written, int64, shape (B,); `bos` first.
@@ -175,14 +175,14 @@ class RecurrentDecoder(nn.Module):
             need_weights: Also return where the decoder looked.
 
         Returns:
-            logits: Float, shape (B, V).
+            states: What `project` turns into the logits of the next token, float, shape (B, E).
             state: For the next step; the one given is left as it is.
             weights: Float in 0..1, shape (B, L, H, M), or None.
         """
         embedded = self._embed(token_ids)
-        output, state, weights = self._advance(embedded, state, need_weights=need_weights)
+        output, state, weights = self._go_on(embedded, state, need_weights=need_weights)
         read = self._read_out(output, embedded) if state.fed is None else state.fed
-        return self.project(read), state, _with_heads(weights)
+        return read, state, _with_heads(weights)
 
     def forward(
         self, ids: Tensor, memory: Memory, forcing: Tensor | None = None, *, need_weights: bool = False
@@ -233,7 +233,7 @@ class RecurrentDecoder(nn.Module):
         outputs: list[Tensor] = []
         weights: list[Tensor] = []
         for token in embedded.unbind(1):
-            output, state, seen = self._advance(token, state, need_weights=need_weights)
+            output, state, seen = self._go_on(token, state, need_weights=need_weights)
             outputs.append(output if state.fed is None else state.fed)
             if seen is not None:
                 weights.append(seen)
@@ -253,7 +253,7 @@ class RecurrentDecoder(nn.Module):
         context, weights = self.focus(hidden, state.sources, need_weights=need_weights)
         return torch.cat([hidden, context], -1), weights
 
-    def _advance(
+    def _go_on(
         self, embedded: Tensor, state: RecurrentState, *, need_weights: bool
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         """One step for embedded tokens (B, E): state and context side by side, next state, weights (B, M)."""

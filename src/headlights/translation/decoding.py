@@ -22,10 +22,35 @@ class Decoder(Protocol):
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""
 
-    def step(
+    def advance(
         self, token_ids: Tensor, state: Any, *, need_weights: bool = False
     ) -> tuple[Tensor, Any, Tensor | None]:
-        """Logits (B, V) after the tokens (B,), the next state, and weights (B, L, H, M) if needed."""
+        """What `project` turns into logits after the tokens (B,); the next state; weights (B, L, H, M)."""
+
+    def project(self, states: Tensor) -> Tensor:
+        """Logits, of as many rows as given."""
+
+
+class StepByStep:
+    """What a decoder can do that can `advance` and `project`."""
+
+    def step(
+        self: Decoder, token_ids: Tensor, state: Any, *, need_weights: bool = False
+    ) -> tuple[Tensor, Any, Tensor | None]:
+        """Read one token per row and predict the next.
+
+        Args:
+            token_ids: The last tokens written, int64, shape (B,); `bos` first.
+            state: From `start` or the step before.
+            need_weights: Also return where the decoder looked.
+
+        Returns:
+            logits: Float, shape (B, V).
+            state: For the next step; the one given is left as it is.
+            weights: Float in 0..1, shape (B, L, H, M), or None.
+        """
+        states, state, weights = self.advance(token_ids, state, need_weights=need_weights)
+        return self.project(states), state, weights
 
 
 @dataclass(frozen=True, slots=True)

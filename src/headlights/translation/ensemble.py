@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlights._errors import InputError
 from headlights.translation.batches import Batch
-from headlights.translation.decoding import Decoded, Decoder
+from headlights.translation.decoding import Decoded, Decoder, StepByStep
 from headlights.translation.encoders import Memory
 from headlights.translation.folders import ModelFolder
 from headlights.translation.model import TranslationModel
@@ -65,7 +65,7 @@ class JointState:
         )
 
 
-class EnsembleDecoder:
+class EnsembleDecoder(StepByStep):
     """Several decoders as one: each step has the mean of their probabilities.
 
     Args:
@@ -100,10 +100,10 @@ class EnsembleDecoder:
         pairs = zip(self.members, memory.members, strict=True)
         return JointState(tuple(decoder.start(each) for decoder, each in pairs))
 
-    def step(
+    def advance(
         self, token_ids: Tensor, state: JointState, *, need_weights: bool = False
     ) -> tuple[Tensor, JointState, Tensor | None]:
-        """Read one token per row and predict the next.
+        """Read one token per row and predict the next; `project` has nothing left to do.
 
         Args:
             token_ids: The last tokens written, int64, shape (B,); `bos` first.
@@ -120,17 +120,18 @@ class EnsembleDecoder:
             ValueError: The members do not write the same number of tokens.
         """
         steps = [
-            decoder.step(token_ids, each, need_weights=need_weights)
+            decoder.advance(token_ids, each, need_weights=need_weights)
             for decoder, each in zip(self.members, state.members, strict=True)
         ]
-        logits = mean_logits([each for each, _, _ in steps])
+        states = [each for each, _, _ in steps]
+        logits = mean_logits([d.project(each) for d, each in zip(self.members, states, strict=True)])
         return logits, JointState(tuple(each for _, each, _ in steps)), _mean([w for _, _, w in steps])
 
     def project(self, states: Tensor) -> Tensor:
-        """The logits of what `Ensemble` has decoded, which is done at once for all members.
+        """The logits that `advance` or `Ensemble` has made, which is done at once for all members.
 
         Args:
-            states: From `Ensemble`, float, shape (..., V).
+            states: From either, float, shape (..., V).
 
         Returns:
             The same.

@@ -136,7 +136,7 @@ def own_words(decoder: Decoder, ids: Tensor, memory: Memory, forcing: Tensor) ->
         return ids
     read, state = ids.clone(), decoder.start(memory)
     for place in range(int(honest[-1]) + 1):
-        logits, state, _ = decoder.step(read[:, place], state)
-        following = place + 1
-        read[:, following] = torch.where(forcing[:, following], ids[:, following], logits.argmax(-1))
+        states, state, _ = decoder.advance(read[:, place], state)
+        following, own = place + 1, decoder.project(states).argmax(-1)
+        read[:, following] = torch.where(forcing[:, following], ids[:, following], own)
     return read

@@ -220,11 +220,11 @@ class _Draw:
     def run(self) -> list[list[Hypothesis]]:
         step = 0
         while self.rows:
-            logits, self.state, weights = self.decoder.step(
+            states, self.state, weights = self.decoder.advance(
                 self.read, self.state, need_weights=self.options.need_weights
             )
             self.trace.look(weights)
-            tokens = self._draw(step, logits)
+            tokens = self._draw(step, self.decoder.project(states))
             self._keep(tokens, self._close(step, tokens))
             step += 1
         self.trace.settle()

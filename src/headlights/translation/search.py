@@ -15,6 +15,9 @@ from headlights.translation.prefixes import Prefixes, check_limits
 from headlights.translation.trace import Trace
 
 MOST_PENALTY = 20  # of the longest output allowed, the power is still a number
+PART = (
+    256  # rows whose logits a processor has in memory at once; for all, asking for the memory takes longest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +147,13 @@ class _Search:
     def run(self) -> list[list[Hypothesis]]:
         step = 0
         while self.sentences:
-            logits, self.state, weights = self.decoder.step(
+            states, self.state, weights = self.decoder.advance(
                 self.read, self.state, need_weights=self.options.need_weights or self.watches
             )
             self.trace.look(weights if self.options.need_weights else None)
             if self.watches:
                 self._cover(weights)
-            parents, tokens = self._close(step, *self._extend(step, logits))
+            parents, tokens = self._close(step, *self._extend(step, states))
             self._keep(parents, tokens)
             step += 1
         self.trace.settle()
@@ -165,33 +168,33 @@ class _Search:
         received = weights.mean((1, 2))  # (rows, M)
         self.covered = received if self.covered is None else self.covered + received
 
-    def _extend(self, step: int, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _extend(self, step: int, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Totals, parent rows and tokens of each sentence's best continuations, 2 * beam, best first."""
         beam, width = self.options.beam, self.totals.size(1)
         wanted = 1 if beam == 1 else 2 * beam
-        scores, tokens = self._best(step, logits.float(), wanted)
+        scores, tokens = self._best(step, states, wanted)
         each = tokens.size(1)
         candidates = (self.totals.unsqueeze(-1) + scores.view(-1, width, each)).flatten(1)
         totals, best = candidates.topk(min(wanted, width * each), dim=1)
         first_row = torch.arange(best.size(0), device=self.device).unsqueeze(1) * width
         return totals, first_row + best // each, tokens.view(-1, width * each).gather(1, best)
 
-    def _best(self, step: int, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def _best(self, step: int, states: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and tokens of each row's best continuations, `count` or all, (rows, K)."""
-        scores, tokens = logits.topk(min(count + len(self.forbidden), logits.size(1)), dim=1)
-        normalisers = _log_sum_exp(logits)  # of all words, so that a score is what forcing the tokens gives
-        scores = scores - normalisers
-        for token in self.forbidden:
-            scores = scores.masked_fill(tokens == token, -torch.inf)
-        wanted = self.prefixes.wanted(step, self.sentences, len(logits))
-        if wanted is None:
-            return scores, tokens
-        rows = (wanted >= 0).nonzero().squeeze(1)
-        forced = wanted[rows]
-        scores[rows] = -torch.inf
-        scores[rows, 0] = logits[rows, forced] - normalisers[rows, 0]
-        tokens[rows, 0] = forced
-        return scores, tokens
+        part = PART if self.device.type == "cpu" else len(states)
+        wanted = self.prefixes.wanted(step, self.sentences, len(states))
+        parts = [slice(first, first + part) for first in range(0, len(states), part)]
+        found = [
+            _best_tokens(
+                self.decoder.project(states[rows]).float(),
+                count,
+                self.forbidden,
+                None if wanted is None else wanted[rows],
+            )
+            for rows in parts
+        ]
+        scores, tokens = zip(*found, strict=True)
+        return torch.cat(scores), torch.cat(tokens)
 
     def _close(self, step: int, totals: Tensor, parents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Note the hypotheses that end here, by end mark or limit; parents and tokens of those that go on."""
@@ -257,6 +260,23 @@ class _Search:
         """The best hypotheses; those that the limit cut come after all that ended by themselves."""
         ended = sorted(self.ended[sentence], key=lambda e: (len(e.last), -e.normalised_score))
         return [e.hypothesis(self.trace, self.lengths[sentence]) for e in ended[: self.options.n_best]]
+
+
+def _best_tokens(
+    logits: Tensor, count: int, forbidden: Sequence[int], wanted: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and tokens that come first in a row, (rows, K); where `wanted` >= 0, that alone."""
+    scores, tokens = logits.topk(min(count + len(forbidden), logits.size(1)), dim=1)
+    normalisers = _log_sum_exp(logits)  # of all words, so that a score is what forcing the tokens gives
+    scores = scores - normalisers
+    for token in forbidden:
+        scores = scores.masked_fill(tokens == token, -torch.inf)
+    if wanted is not None:
+        rows = (wanted >= 0).nonzero().squeeze(1)
+        scores[rows] = -torch.inf
+        scores[rows, 0] = logits[rows, wanted[rows]] - normalisers[rows, 0]
+        tokens[rows, 0] = wanted[rows]
+    return scores, tokens
 
 
 def _log_sum_exp(logits: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headlights.attention import KeyValueCache, masks
-from headlights.translation.decoding import Decoded, owners
+from headlights.translation.decoding import Decoded, StepByStep, owners
 from headlights.translation.dropout import Dropout, WordDropout
 from headlights.translation.encoders import Memory, check_lengths
 from headlights.translation.forcing import own_words
@@ -148,7 +148,7 @@ class TransformerEncoder(_Side):
         return Memory(states, lengths, states[torch.arange(len(ids), device=ids.device), lengths - 1])
 
 
-class TransformerDecoder(_Side):
+class TransformerDecoder(StepByStep, _Side):
     """Layers of attention to what is written and to the source.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, 3.1.
@@ -181,10 +181,10 @@ class TransformerDecoder(_Side):
         written = None if self.rotary else memory.lengths.new_empty(len(memory.lengths), 0, dtype=torch.bool)
         return TransformerState(own, sources, memory.lengths, written)
 
-    def step(
+    def advance(
         self, token_ids: Tensor, state: TransformerState, *, need_weights: bool = False
     ) -> tuple[Tensor, TransformerState, Tensor | None]:
-        """Read one token per row and predict the next.
+        """Read one token per row.
 
         Args:
             token_ids: The last tokens written, int64, shape (B,); `bos` first.
@@ -192,7 +192,7 @@ class TransformerDecoder(_Side):
             need_weights: Also return where the decoder looked.
 
         Returns:
-            logits: Float, shape (B, V).
+            states: What `project` turns into the logits of the next token, float, shape (B, E).
             state: For the next step; the one given is left as it is.
             weights: Float in 0..1, shape (B, L, H, M), or None.
         """
@@ -208,8 +208,8 @@ class TransformerDecoder(_Side):
             own.append(now)
             if weights is not None:
                 seen.append(weights.transpose(1, 2).flatten(0, 1))  # (B, H, M)
-        logits = self.project(self.norm(x).flatten(0, 1))
-        return logits, replace(state, own=tuple(own)), torch.stack(seen, 1) if seen else None
+        states = self.norm(x).flatten(0, 1)
+        return states, replace(state, own=tuple(own)), torch.stack(seen, 1) if seen else None
 
     def forward(
         self, ids: Tensor, memory: Memory, forcing: Tensor | None = None, *, need_weights: bool = False
