@@ -111,6 +111,13 @@ def decode(
             if decoder.mix == "add":
                 layers.hidden[-1] = layers.hidden[-1] + shown[0]
             layers.read(torch.cat([x, *also] if decoder.mix == "add" else [x, shown[0], *also]))
+        elif decoder.second is not None:
+            layers.read(torch.cat([x, *also]))
+            shown = [look()]
+            top = Layers(decoder.second.all_weights, layers.hidden[-1:])
+            top.cells = layers.cells[-1:]
+            top.read(shown[0])
+            layers.hidden[-1], layers.cells[-1] = top.hidden[0], top.cells[0]
         else:
             if decoder.mix == "add" and pending is not None:
                 layers.hidden[-1] = layers.hidden[-1] + pending

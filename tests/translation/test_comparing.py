@@ -1,5 +1,7 @@
 """The ladder: alike in everything but the model, and each rung what its name says."""
 
+from typing import Any
+
 import pytest
 
 from headlights.translation.architectures import RecurrentConfig
@@ -46,6 +48,14 @@ def test_what_makes_no_ladder_is_refused() -> None:
         ladder(load_recipe("demo"), ["some"])
     with pytest.raises(RecipeError, match="the ladder needs the sizes of a recurrent model"):
         ladder(load_recipe("transformer-tiny"))
+
+
+@pytest.mark.parametrize("changes", [{"query": "between"}, {"query": "current", "input_feeding": True}])
+def test_a_ladder_starts_from_any_decoder(changes: dict[str, Any]) -> None:
+    base = load_recipe("demo").changed({f"model.{key}": value for key, value in changes.items()})
+    assert [recipe.model.make(20, 20, pad_id=0)[1] is not None for recipe in ladder(base).values()] == [
+        True
+    ] * 5
 
 
 def test_folders_have_plain_names() -> None:

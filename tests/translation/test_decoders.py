@@ -112,6 +112,28 @@ def stepwise_equals(decoder: RecurrentDecoder, memory: Memory) -> None:
 
 
 @cells
+@depths
+@pytest.mark.parametrize("final", ["first", "every"])
+@pytest.mark.parametrize("score", ["additive", "dot"])
+def test_a_second_cell_reads_what_the_state_between_asked_for(
+    cell: Cell, layers: int, final: FinalUse, score: str
+) -> None:
+    decoder = make(score, cell=cell, layers=layers, query="between", final=final)
+    memory = remember(SCORES[score][1])
+    stepwise_equals(decoder, memory)
+    torch.autograd.backward(decoder.project(decoder(target_ids(), memory).states).square().sum())
+    for name, parameter in decoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize(("score", "mix"), [("none", "concat"), ("additive", "add")])
+def test_a_second_cell_needs_a_context_of_its_own(score: str, mix: Mix) -> None:
+    with pytest.raises(ValueError, match="query 'between' needs attention with mix 'concat', got score"):
+        make(score, query="between", mix=mix)
+
+
+@cells
 @mixes
 @queries
 @pytest.mark.parametrize("score", ["additive", "none"])
@@ -315,6 +337,7 @@ CARRYING: list[dict[str, Any]] = [
     {"mix": "add", "query": "previous"},
     {"mix": "add", "query": "current", "final": "every"},
     {"query": "current", "final": "every", "input_feeding": True},
+    {"query": "between"},
 ]
 
 

@@ -34,7 +34,8 @@ class RecurrentConfig(_Architecture):
         score_scale: With score "dot" only: the constant that multiplies the product; None means 1 (S28).
         learn_scale: With score "dot" only: learn that constant, from `score_scale` on.
         mix: How the context enters the decoder: beside the input ("concat") or added to the state ("add").
-        query: Which decoder state asks: the "previous" one (Bahdanau) or the "current" one (Luong).
+        query: Which decoder state asks: the "previous" one (Bahdanau), the "current" one (Luong), or one
+            "between" two cells, the second of which reads the context (conditional GRU).
         final: Where the encoder's final state enters the decoder: it makes the "first" state, or it does and
             enters "every" cell too (S19).
         input_feeding: Show the next step what this one made its word of; for query "current", mix "concat".
@@ -83,6 +84,11 @@ class RecurrentConfig(_Architecture):
             raise ValueError(
                 "input_feeding needs attention with mix 'concat' and query 'current', got score "
                 f"{self.score!r}, mix {self.mix!r} and query {self.query!r}"
+            )
+        if self.query == "between" and (self.score == "none" or self.mix != "concat"):
+            raise ValueError(
+                f"query 'between' needs attention with mix 'concat', got score {self.score!r} and mix "
+                f"{self.mix!r}"
             )
         return self
 

@@ -17,8 +17,8 @@ RUNGS = ("no attention", "context in every cell", "u + u'", "additive", "transfo
 """As source A tells the story, and then its end."""
 
 _RECURRENT: dict[str, dict[str, Any]] = {
-    "no attention": {"score": "none", "final": "first"},
-    "context in every cell": {"score": "none", "final": "every"},
+    "no attention": {"score": "none", "final": "first", "query": "previous"},
+    "context in every cell": {"score": "none", "final": "every", "query": "previous"},
     "u + u'": {"score": "additive", "final": "first", "mix": "add", "query": "previous"},
     "additive": {"score": "additive", "final": "first", "mix": "concat", "query": "previous"},
 }

@@ -1,6 +1,6 @@
 """Decoders write a translation one token at a time, looking at the memory that the encoder left."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -15,7 +15,7 @@ from headlights.translation.focus import Focus, Sources
 from headlights.translation.forcing import own_words
 
 Mix = Literal["concat", "add"]
-QueryOrder = Literal["previous", "current"]
+QueryOrder = Literal["previous", "current", "between"]
 FinalUse = Literal["first", "every"]
 
 
@@ -72,7 +72,9 @@ class RecurrentDecoder(StepByStep, nn.Module):
     `mix="concat"`: c_t, made with h_t, enters the output only). `mix="add"` hands the next cell u + u' in
     place of u, where u is the top layer's state and u' its context; an LSTM's cell state stays as it is.
     `final="every"`: Cho et al. 2014, arXiv:1406.1078, 2.2, where c is beside the input of each cell (S19).
-    `input_feeding`: Luong et al. 2015, 3.3; their h~_t is what `project` gets.
+    `input_feeding`: Luong et al. 2015, 3.3; their h~_t is what `project` gets. `query="between"`: Sennrich et
+    al. 2017, arXiv:1703.04357, 3, their conditional GRU: a cell reads the token, the state between asks, a
+    second cell reads the context.
 
     Args:
         vocab_size: Number of target tokens.
@@ -84,8 +86,8 @@ class RecurrentDecoder(StepByStep, nn.Module):
         cell: "gru" or "lstm".
         layers: Recurrent layers; the top one asks.
         mix: How the context enters: "concat" beside the input or the output, "add" onto the state.
-        query: Which state asks for the context of a step: the "previous" one, before the cell, or the
-            "current" one.
+        query: Which state asks for the context of a step: the "previous" one, before the cell, the "current"
+            one, or the one "between" the cell and a second cell, which reads the context (`mix="concat"`).
         final: Where the encoder's final state enters: it makes the "first" state, or it does and stands
             beside the input of "every" cell as well.
         input_feeding: Put what a step makes its logits of beside the input of the next one, so that the
@@ -96,7 +98,8 @@ class RecurrentDecoder(StepByStep, nn.Module):
 
     Raises:
         TypeError: `score` is neither a score nor a callable.
-        ValueError: `cell`, `mix`, `query` or `final` is not offered, or there is nothing to feed.
+        ValueError: `cell`, `mix`, `query` or `final` is not offered, there is nothing to feed, or no context
+            for a second cell.
     """
 
     def __init__(
@@ -127,6 +130,10 @@ class RecurrentDecoder(StepByStep, nn.Module):
                 "input_feeding needs attention with mix 'concat' and query 'current', got score "
                 f"{score}, mix {mix!r} and query {query!r}"
             )
+        if query == "between" and (score is None or mix != "concat"):
+            raise ValueError(
+                f"query 'between' needs attention with mix 'concat', got score {score} and mix {mix!r}"
+            )
         self.mix, self.query, self.layers = mix, query, layers
         self.final, self.input_feeding = final, input_feeding
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
@@ -144,6 +151,10 @@ class RecurrentDecoder(StepByStep, nn.Module):
             input_dim, hidden_dim, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )
         init_recurrent(self.recurrent)
+        self.second: nn.GRU | nn.LSTM | None = None
+        if self.focus is not None and query == "between":
+            self.second = RECURRENT[cell](self.focus.output_dim, hidden_dim)
+            init_recurrent(self.second)
         self.readout = nn.Linear(output_dim, embed_dim)
         self.output = nn.Linear(embed_dim, vocab_size)
 
@@ -266,6 +277,10 @@ class RecurrentDecoder(StepByStep, nn.Module):
                 state = self._cell(_entering(embedded, state), _added(state, context))
             else:
                 state = self._cell(_entering(torch.cat([embedded, context], -1), state), state)
+        elif self.second is not None:
+            state = self._cell(_entering(embedded, state), state)
+            context, weights = self._look(state, need_weights=need_weights)
+            state = self._second_cell(context, state)
         else:
             entering = _entering(embedded, state)
             state = self._cell(entering, state if state.context is None else _added(state, state.context))
@@ -285,24 +300,38 @@ class RecurrentDecoder(StepByStep, nn.Module):
 
     def _cell(self, inputs: Tensor, state: RecurrentState) -> RecurrentState:
         """All layers for one step: inputs (B, E_in) to the next state."""
-        hidden, cell = [], []
+        hidden, cell = list(state.hidden), None if state.cell is None else list(state.cell)
         for layer in range(self.layers):
             if layer:
                 inputs = dropout(inputs, self.recurrent.dropout, self.training)
-            parameters = self.recurrent.all_weights[layer]
-            if state.cell is None:
-                inputs = torch.gru_cell(inputs, state.hidden[layer], *parameters)
-            else:
-                inputs, memory = torch.lstm_cell(
-                    inputs, (state.hidden[layer], state.cell[layer]), *parameters
-                )
-                cell.append(memory)
-            hidden.append(inputs)
-        return replace(state, hidden=torch.stack(hidden), cell=torch.stack(cell) if cell else None)
+            inputs = _read(inputs, hidden, cell, layer, self.recurrent.all_weights[layer])
+        return _with(state, hidden, cell)
+
+    def _second_cell(self, context: Tensor, state: RecurrentState) -> RecurrentState:
+        """What the top layer makes of the context (B, E_v) that it has asked for."""
+        assert self.second is not None
+        hidden, cell = list(state.hidden), None if state.cell is None else list(state.cell)
+        _read(context, hidden, cell, self.layers - 1, self.second.all_weights[0])
+        return _with(state, hidden, cell)
 
     def _read_out(self, output: Tensor, embedded: Tensor) -> Tensor:
         read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([output, embedded], -1))))
         return read
+
+
+def _read(
+    inputs: Tensor, hidden: list[Tensor], cell: list[Tensor] | None, layer: int, parameters: Sequence[Tensor]
+) -> Tensor:
+    """Let a cell read (B, E_in): its new hidden state (B, E), which takes the place of the old one."""
+    if cell is None:
+        hidden[layer] = torch.gru_cell(inputs, hidden[layer], *parameters)
+    else:
+        hidden[layer], cell[layer] = torch.lstm_cell(inputs, (hidden[layer], cell[layer]), *parameters)
+    return hidden[layer]
+
+
+def _with(state: RecurrentState, hidden: list[Tensor], cell: list[Tensor] | None) -> RecurrentState:
+    return replace(state, hidden=torch.stack(hidden), cell=torch.stack(cell) if cell else None)
 
 
 def _added(state: RecurrentState, context: Tensor) -> RecurrentState:
