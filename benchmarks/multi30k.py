@@ -24,6 +24,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from headlights.translation.corpus import read_lines
+from headlights.translation.side_by_side import fitting_workers
 from headlights.translation.translator import Translator
 
 _WORD = re.compile(r"\w+")
@@ -77,7 +78,12 @@ def main() -> None:
     translator = Translator.load(options.run)
     source, reference = list(read_lines(options.source)), list(read_lines(options.target))
     begun = time.perf_counter()
-    found = translator.translate(source, beam=options.beam, length_penalty=options.length_penalty)
+    found = translator.translate(
+        source,
+        beam=options.beam,
+        length_penalty=options.length_penalty,
+        workers=fitting_workers(translator.device),
+    )
     seconds = time.perf_counter() - begun
     text = [translation.text for translation in found]
     if options.recase is not None:

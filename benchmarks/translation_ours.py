@@ -100,6 +100,7 @@ def decode(job: dict[str, Any], turns: Turns) -> None:
     translator, lines = Translator.load(job["model"], dtype=dtype), _lines(job["sources"])[: job["lines"]]
     # As the other does: no attention is kept, and a sentence ends when the whole beam has.
     options: dict[str, Any] = {"beam": 5, "patience": 1.0, "alignment": False}
+    options["workers"] = torch.get_num_threads()  # as the command does
     translator.translate(lines[:WARM_UP_LINES], **options)
     turns.tell(parameters=sum(each.numel() for each in translator.model.parameters()))
     while True:

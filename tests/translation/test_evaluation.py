@@ -26,8 +26,9 @@ class Known:
         self.answers, self.links = answers, links or {}
         self.beams: list[int] = []
         self.aligned: list[str] = []
+        self.device = torch.device("cpu")
 
-    def translate(self, lines: Sequence[str], *, beam: int, alignment: bool = True) -> list[Translation]:
+    def translate(self, lines: Sequence[str], *, beam: int, **_: Any) -> list[Translation]:
         self.beams.append(beam)
         return [Translation(self.answers[line]) for line in lines]
 

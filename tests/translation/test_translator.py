@@ -110,8 +110,9 @@ def test_what_needs_alignment_does_not_go_without(needs: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
-def test_order_is_kept_whatever_the_batches(translator: Translator, batch_tokens: int) -> None:
-    found = translator.translate(ODD, beam=2, batch_tokens=batch_tokens)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_order_is_kept_whatever_the_batches(translator: Translator, batch_tokens: int, workers: int) -> None:
+    found = translator.translate(ODD, beam=2, batch_tokens=batch_tokens, workers=workers)
     assert len(found) == len(ODD)
     for line, translation in zip(ODD, found, strict=True):
         assert same(translation, translator.translate([line], beam=2)[0])
@@ -362,6 +363,11 @@ def test_refusals() -> None:
         translator.translate(["A"], beam=2, n_best=3)
     with pytest.raises(ValueError, match="max_tokens must be 1 or more, got 0"):
         translator.translate(["A"], batch_tokens=0)
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        translator.translate(["A"], workers=0)
+    translator.device = torch.device("cuda")
+    with pytest.raises(ValueError, match="workers are for a processor, got 2 on cuda; leave it out"):
+        translator.translate(["A"], workers=2)
 
 
 @pytest.mark.parametrize("score", ["additive", "none"])

@@ -106,6 +106,7 @@ def command(
     """
     import torch
 
+    from headlights.translation.side_by_side import fitting_workers
     from headlights.translation.translator import Translator
 
     set_threads(threads)
@@ -132,6 +133,7 @@ def command(
     translator = Translator.load(
         [model, *(ensemble or [])], device=check_device(device), dtype=getattr(torch, dtype)
     )
+    workers = fitting_workers(translator.device)
     head = read_head(align_head, translator, "--align-head")
     attention.check_model(translator)
     looking = {
@@ -154,6 +156,7 @@ def command(
                 alignment=alignment or replace_unknown or attention.path is not None,
                 attention=attention.needs_tokens,
                 align_head=head,
+                workers=workers,
             )
             keep(chunk, found)
             if n_best is None:

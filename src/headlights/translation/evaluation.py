@@ -8,6 +8,7 @@ import sacrebleu
 
 from headlights.translation.alignment import AlignmentCounts, Head, count_links
 from headlights.translation.corpus import Pair
+from headlights.translation.side_by_side import fitting_workers
 from headlights.translation.translations import Translation
 from headlights.translation.translator import Translator
 from headlights.translation.words import words
@@ -101,7 +102,9 @@ def evaluate(
         raise ValueError("pairs must hold at least one sentence pair to evaluate on, got none")
     if any(low >= high for low, high in pairwise(buckets)):
         raise ValueError(f"buckets must ascend, or sentences would count twice, got {tuple(buckets)}")
-    translations = translator.translate([pair.source for pair in pairs], beam=beam, alignment=False)
+    sources = [pair.source for pair in pairs]
+    workers = fitting_workers(translator.device)
+    translations = translator.translate(sources, beam=beam, alignment=False, workers=workers)
     gold = [pair.links is not None for pair in pairs]
     forced = None
     if any(gold):
