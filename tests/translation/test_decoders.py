@@ -390,7 +390,7 @@ def test_refusals() -> None:
         make(cell="rnn")
     with pytest.raises(ValueError, match="mix must be 'concat' or 'add', got 'sum'"):
         make(mix="sum")
-    with pytest.raises(ValueError, match="query must be 'previous' or 'current', got 'next'"):
+    with pytest.raises(ValueError, match="query must be 'previous' or 'current' or 'between', got 'next'"):
         make(query="next")
     with pytest.raises(ValueError, match="final must be 'first' or 'every', got 'last'"):
         make(final="last")
