@@ -124,6 +124,33 @@ def test_select_reorders_repeats_and_drops() -> None:
     assert repr(cache.select(beams)) == "KeyValueCache(length=3, key=(3, 2))"
 
 
+def test_select_takes_some_rows_of_each() -> None:
+    key, value = rows(5, 4, 2)
+    cache = KeyValueCache().append(key, value)
+    beams, kept = torch.tensor([3, 0, 3]), torch.tensor([[4, 1, 2, 0], [0, 1, 2, 3], [2, 2, 2, 2]])
+    fewer = cache.select(beams, kept)
+    by_hand = [
+        torch.stack([stored[beam][:, places] for beam, places in zip(beams, kept, strict=True)])
+        for stored in (key, value)
+    ]
+    assert holds(fewer, by_hand[0], by_hand[1])
+    new = rows(2, 3, 2)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            longer = fewer.append(*new)
+        assert holds(longer, torch.cat([by_hand[0], new[0]], -2), torch.cat([by_hand[1], new[1]], -2))
+    assert holds(cache, key, value)
+    assert cache.select(beams, kept[:, :0]).length == 0
+    with pytest.raises(ValueError, match=r"select: expected rows of shape \(3, n\), .*, got \(2, 4\)"):
+        cache.select(beams, kept[:2])
+    for beyond in (5, -1):
+        with pytest.raises(
+            ValueError, match=rf"select: expected rows in 0\.\.4, got {min(beyond, 0)}\.\.{max(beyond, 4)}"
+        ):
+            cache.select(beams, torch.cat([kept, torch.full((3, 1), beyond)], 1))
+    assert holds(cache.select(beams[:0], kept[:0]), key[:0, :, :4], value[:0, :, :4])
+
+
 def test_selected_beams_are_continued_without_another_copy() -> None:
     with torch.no_grad():
         cache = KeyValueCache().append(*rows(3, 2)).append(*rows(1, 2)).select(torch.tensor([1, 0]))

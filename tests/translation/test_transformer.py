@@ -113,6 +113,7 @@ def test_selected_rows_go_on_as_they_were(norm: Norm, positions: str) -> None:
             assert weights is not None
             assert before[2][2] is not None
             assert close(weights, before[2][2][rows])
+        assert len(state.select(torch.tensor([], dtype=torch.long)).lengths) == 0
         # Two beams of each sentence that part, then are sorted anew, then some sentences leave.
         beams = state.select(torch.tensor([0, 0, 1, 1, 2, 2]))
         tokens = torch.tensor([9, 8, 3, 7, 0, 5])
@@ -143,10 +144,10 @@ def test_beams_sorted_at_random_go_on_with_what_each_has_written(
     with torch.no_grad():
         _, state, _ = decoder.step(torch.tensor([1, 1, 1]), decoder.start(memory))
         rows = [row for row in range(3) for _ in range(4)]  # four beams a sentence
-        for step in range(7):
-            if step == 4:
+        for step in range(14):
+            if step == 10:
                 rows = rows[:4] + rows[8:]  # the second sentence is done
-            state = state.select(torch.tensor(rows), same_sentences=step not in (0, 4))
+            state = state.select(torch.tensor(rows), same_sentences=step not in (0, 10))
             tokens = [draw.randrange(3, V) for _ in rows]
             sentences = [sentences[row] for row in rows]
             written = [[*written[row], token] for row, token in zip(rows, tokens, strict=True)]
@@ -173,6 +174,25 @@ def test_beams_of_a_sentence_share_its_keys() -> None:
         assert state.select(torch.arange(9), same_sentences=True) is state
         fewer = state.select(torch.tensor([3, 4, 5, 8, 6, 7]))
         assert (fewer.beam, fewer.lengths.tolist()) == (3, [1, 5])
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_what_no_beam_has_any_more_is_let_go(leaving: bool) -> None:
+    decoder, memory = make_decoder(), remember()
+    first_of_each = [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8]
+    lengths = []
+    with torch.no_grad():
+        _, state, _ = decoder.step(torch.tensor([1, 1, 1]), decoder.start(memory))
+        state = state.select(torch.arange(3).repeat_interleave(4))
+        for _ in range(7):
+            _, state, _ = decoder.step(torch.arange(12), state)
+            state = state.select(torch.tensor(first_of_each), same_sentences=not leaving)
+            lengths.append(state.own[0].length)
+            assert state.written is not None
+            assert state.written.shape == (12, lengths[-1])
+    # A row has one token more at each step: 2, 3, ... The tokens of the other three beams are let go at once
+    # when sentences may leave; or when they are more than 2 * 1 + 16, which is at 1 + 5 * 4, where 6 remain.
+    assert lengths == (list(range(2, 9)) if leaving else [5, 9, 13, 17, 6, 10, 14])
 
 
 def test_s32_source_keys_are_projected_once_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 @dataclass
@@ -17,6 +18,10 @@ class _Buffer:
     @property
     def capacity(self) -> int:
         return self.key.shape[-2]
+
+    @property
+    def stored(self) -> tuple[Tensor, Tensor]:
+        return self.key, self.value
 
 
 class KeyValueCache:
@@ -80,17 +85,19 @@ class KeyValueCache:
         buffer.tip = length
         return _made(buffer, length)
 
-    def select(self, indices: Tensor) -> "KeyValueCache":
-        """Reorder, repeat or drop examples, as beam search does.
+    def select(self, indices: Tensor, rows: Tensor | None = None) -> "KeyValueCache":
+        """Reorder, repeat or drop examples, as beam search does, and rows of each, as it forgets.
 
         Args:
             indices: Integer, shape (R,); positions along the first leading dimension.
+            rows: Integer, shape (R, n); which rows of each of them to take, in 0..length - 1. Default: all.
 
         Returns:
             A cache with R examples and storage of its own.
 
         Raises:
-            ValueError: There is no leading dimension to select from.
+            ValueError: There is no leading dimension to select from, `rows` is not of R examples, or a row is
+                not stored.
         """
         if self._buffer is None:
             return self
@@ -99,9 +106,16 @@ class KeyValueCache:
                 f"select: the stored keys have shape {tuple(self._buffer.key.shape)} and no leading "
                 "dimension; select works on (B, ..., M, D)"
             )
-        # The free rows are taken along, so that the next append need not copy again.
-        key = self._buffer.key.index_select(0, indices)
-        return _made(_Buffer(key, self._buffer.value.index_select(0, indices), self._length), self._length)
+        # Free rows are taken along, whatever is in them, so that the next append need not copy again.
+        if rows is None:
+            length = self._length
+            key, value = (stored.index_select(0, indices) for stored in self._buffer.stored)
+        else:
+            _check_places(indices, rows, self._length)
+            length = rows.shape[1]
+            with_room = F.pad(rows, (0, length // 4))
+            key, value = (_rows_of(stored, indices, with_room) for stored in self._buffer.stored)
+        return _made(_Buffer(key, value, length), length)
 
     def _owns_room(self, buffer: _Buffer, length: int) -> bool:
         # Outside inference mode torch forbids writing to what was made inside.
@@ -123,16 +137,40 @@ def _made(buffer: _Buffer, length: int) -> KeyValueCache:
 def _moved(buffer: _Buffer, length: int, capacity: int) -> _Buffer:
     """Copy the first `length` rows into new storage."""
     copies = []
-    for rows in (buffer.key, buffer.value):
+    for rows in buffer.stored:
         copy = rows.new_empty(*rows.shape[:-2], capacity, rows.shape[-1])
         copy[..., :length, :] = rows[..., :length, :]
         copies.append(copy)
     return _Buffer(copies[0], copies[1], length)
 
 
+def _rows_of(stored: Tensor, indices: Tensor, rows: Tensor) -> Tensor:
+    """Of the examples (R,), the rows (R, n): shape (R, ..., n, D)."""
+    inner, capacity, width = stored.shape[1:-2], stored.shape[-2], stored.shape[-1]
+    lines = torch.arange(inner.numel(), device=rows.device) + indices[:, None] * inner.numel()  # (R, P)
+    places = lines[..., None] * capacity + rows[:, None]  # (R, P, n)
+    return (
+        stored.reshape(-1, width)
+        .index_select(0, places.flatten())
+        .view(*places.shape[:1], *inner, rows.shape[1], width)
+    )
+
+
 def _tracks_gradients() -> bool:
     # A compiler follows values more easily than writes into shared storage.
     return torch.is_grad_enabled() or torch.compiler.is_compiling()
+
+
+def _check_places(indices: Tensor, rows: Tensor, length: int) -> None:
+    if rows.ndim != 2 or len(rows) != len(indices):
+        raise ValueError(
+            f"select: expected rows of shape ({len(indices)}, n), some for each index, "
+            f"got {tuple(rows.shape)}"
+        )
+    if rows.numel():
+        least, most = (int(end) for end in rows.aminmax())
+        if least < 0 or most >= length:
+            raise ValueError(f"select: expected rows in 0..{length - 1}, got {least}..{most}")
 
 
 def _check_rows(buffer: _Buffer | None, key: Tensor, value: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Greedy and beam search, for any decoder with `start`, `step` and states that can be selected from."""
+"""Greedy and beam search, for any decoder with `start`, `advance` and `project`."""
 
 import math
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headlights._errors import InputError
+from headlights.translation.candidates import best_tokens
 from headlights.translation.decoding import Decoder
 from headlights.translation.encoders import Memory
 from headlights.translation.hypotheses import Ended, Hypothesis, nan_logits
@@ -185,7 +186,7 @@ class _Search:
         wanted = self.prefixes.wanted(step, self.sentences, len(states))
         parts = [slice(first, first + part) for first in range(0, len(states), part)]
         found = [
-            _best_tokens(
+            best_tokens(
                 self.decoder.project(states[rows]).float(),
                 count,
                 self.forbidden,
@@ -260,28 +261,3 @@ class _Search:
         """The best hypotheses; those that the limit cut come after all that ended by themselves."""
         ended = sorted(self.ended[sentence], key=lambda e: (len(e.last), -e.normalised_score))
         return [e.hypothesis(self.trace, self.lengths[sentence]) for e in ended[: self.options.n_best]]
-
-
-def _best_tokens(
-    logits: Tensor, count: int, forbidden: Sequence[int], wanted: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and tokens that come first in a row, (rows, K); where `wanted` >= 0, that alone."""
-    scores, tokens = logits.topk(min(count + len(forbidden), logits.size(1)), dim=1)
-    normalisers = _log_sum_exp(logits)  # of all words, so that a score is what forcing the tokens gives
-    scores = scores - normalisers
-    for token in forbidden:
-        scores = scores.masked_fill(tokens == token, -torch.inf)
-    if wanted is not None:
-        rows = (wanted >= 0).nonzero().squeeze(1)
-        scores[rows] = -torch.inf
-        scores[rows, 0] = logits[rows, wanted[rows]] - normalisers[rows, 0]
-        tokens[rows, 0] = wanted[rows]
-    return scores, tokens
-
-
-def _log_sum_exp(logits: Tensor) -> Tensor:
-    """The same as torch's over the words of each row (rows, 1), several times as fast on a processor.
-
-    The most probable word has logit h and probability exp(h) / sum, so log sum is h less its logarithm.
-    """
-    return logits.amax(-1, keepdim=True) - logits.softmax(-1).amax(-1, keepdim=True).log_()

@@ -13,6 +13,8 @@ from headlights.translation.forcing import own_words
 from headlights.translation.positions import make_positions
 from headlights.translation.transformer_layers import DecoderLayer, EncoderLayer, TransformerShape
 
+_FEW = 16  # tokens of a sentence that are not worth a look at which of them are needed
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerState:
@@ -20,9 +22,9 @@ class TransformerState:
 
     The rows of a sentence, b = B / S beside each other, share the keys and values of the source, and those of
     what they have written as well: the beams of a sentence have most of their tokens in common, so each token
-    is kept once, never moved, and a row knows which are its own. Copying them for each row whenever a beam is
-    sorted would take longer than the layers do. Rotary positions are counted in keys; there, each row keeps
-    its own.
+    is kept once, and a row knows which are its own. Copying them for each row whenever a beam is sorted would
+    take longer than the layers do. Tokens that no row has any more are looked for, and let go, when they have
+    doubled and whenever sentences leave. Rotary positions are counted in keys; there, each row keeps its own.
 
     Attributes:
         own: Keys and values of what is written, for each layer; of S sentences, with K tokens of all their
@@ -33,6 +35,7 @@ class TransformerState:
             keeps its own.
         steps: Tokens of each row.
         beam: b.
+        live: K after they were last looked for.
     """
 
     own: tuple[KeyValueCache, ...]
@@ -41,6 +44,7 @@ class TransformerState:
     written: Tensor | None
     steps: int = 0
     beam: int = 1
+    live: int = 0
 
     def select(self, indices: Tensor, *, same_sentences: bool = False) -> "TransformerState":
         """The state of the rows `indices`.
@@ -55,18 +59,29 @@ class TransformerState:
         """
         if same_sentences and torch.equal(indices, torch.arange(len(indices), device=indices.device)):
             return self
-        own, written = self.own, self.written
-        if written is None:
-            own = tuple(cache.select(indices) for cache in own)
-        else:
-            written = written[indices]
-        if same_sentences:
-            return replace(self, own=own, written=written)
-        sentences, beam = owners(indices, self.beam)
-        if written is not None:
-            own = tuple(cache.select(sentences) for cache in own)
-        sources = tuple(cache.select(sentences) for cache in self.sources)
-        return TransformerState(own, sources, self.lengths[sentences], written, self.steps, beam)
+        sentences, beam = (None, self.beam) if same_sentences else owners(indices, self.beam)
+        state = replace(self, beam=beam)
+        if sentences is not None:
+            sources = tuple(cache.select(sentences) for cache in self.sources)
+            state = replace(state, sources=sources, lengths=self.lengths[sentences])
+        if self.written is None:
+            return replace(state, own=tuple(cache.select(indices) for cache in self.own))
+        state = replace(state, written=self.written[indices])
+        if sentences is None and self.written.size(1) > 2 * self.live + _FEW:
+            sentences = torch.arange(len(self.lengths), device=indices.device)
+        return state if sentences is None else state._let_go(sentences)
+
+    def _let_go(self, sentences: Tensor) -> "TransformerState":
+        """Keep of the tokens of `sentences` (S,), whose rows `written` is of, those that some row has."""
+        assert self.written is not None
+        had = self.written.view(len(sentences), self.beam, self.written.size(1)).any(1)  # (S, K)
+        live = int(had.sum(1).amax()) if len(had) else 0
+        if live == had.size(1):  # so there is nothing to let go but whole sentences
+            return replace(self, own=tuple(cache.select(sentences) for cache in self.own), live=live)
+        tokens = had.byte().argsort(dim=1, descending=True, stable=True)[:, :live]  # (S, live)
+        own = tuple(cache.select(sentences, tokens) for cache in self.own)
+        written = self.written.gather(1, tokens.repeat_interleave(self.beam, 0))
+        return replace(self, own=own, written=written, live=live)
 
     def write(self) -> "TransformerState":
         """The state in which each row has one more token, whose keys and values are still to come.
