@@ -2,10 +2,8 @@
 
     W="--data multi30k --work work"      # the raw text, gzipped; a folder for all that is made
     python benchmarks/translation.py setup $W                  # once: JoeyNMT with torch, its vocabulary
-    python benchmarks/translation.py train-peer rnn $W --minutes 22 --threads 1
-    python benchmarks/translation.py train-ours rnn $W --minutes 15 --threads 1
-    python benchmarks/translation.py train-peer transformer $W --minutes 22 --threads 1
-    python benchmarks/translation.py train-ours transformer $W --minutes 15 --threads 1
+    python benchmarks/translation.py train-peer $W --minutes 16    # at most; of each architecture
+    python benchmarks/translation.py train-ours $W --minutes 16
     python benchmarks/translation.py speed $W                  # training in turns, on an idle machine
     python benchmarks/translation.py decode $W                 # translating in turns, likewise
     python benchmarks/translation.py report $W --docs docs
@@ -214,11 +212,12 @@ def _race(
 ) -> dict[str, dict[str, Any]]:
     """Start the workers, let each warm up, and give them their turns, every other round in reverse."""
     found: dict[str, dict[str, Any]] = {}
+    about_all = {"threads": options.threads, "commit": _commit()}
     with ExitStack() as stack:
         workers = {}
         for number, (who, start) in enumerate(starts.items()):
             workers[who] = stack.enter_context(start(log=f"{log}-{number}"))
-            found[who] = {**workers[who].hear(), "threads": options.threads, "rounds": []}
+            found[who] = {**workers[who].hear(), **about_all, "rounds": []}
         for turn in range(options.rounds):
             for who in list(workers)[:: -1 if turn % 2 else 1]:
                 came = workers[who].turn()
@@ -261,22 +260,35 @@ def everything(places: Places, options: argparse.Namespace) -> None:
 
 def _about(results: Mapping[str, Any]) -> str:
     """The machine, the versions and the turns, in a sentence or two."""
-    found = [each[step] for each in results.values() for step in ("speed", "decode") if step in each]
-    raced = [contestant for each in found for contestant in each.values()]
+    races = {"training": _raced(results, "speed"), "translating": _raced(results, "decode")}
+    raced = [contestant for each in races.values() for contestant in each]
     threads = sorted({each["threads"] for each in raced})
     known = about(Setting(Place(torch.device("cpu"), torch.float32), threads[0]))
     versions = known["versions"]
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    commits = ", ".join(
+        f"{work} at commit `{'/'.join(sorted({contestant['commit'] for contestant in each}))}`"
+        for work, each in races.items()
+        if each
+    )
     others = max(turn["others"] for each in raced for turn in each["rounds"])
     count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
     turns = "/".join(map(str, sorted({len(each["rounds"]) for each in raced})))
     return (
         f"{known['machine']}, {count}; headlights {versions['headlights']} "
-        f"(commit `{commit or 'unknown'}`) and {PEER} {PEER_VERSION}, both with torch {versions['torch']}, "
+        f"({commits}) and {PEER} {PEER_VERSION}, both with torch {versions['torch']}, "
         f"Python {versions['Python']}. Medians of {turns} turns, lowest and highest in brackets; other "
         f"programs kept at most {others:.2f} cores busy meanwhile."
     )
+
+
+def _raced(results: Mapping[str, Any], step: str) -> list[dict[str, Any]]:
+    return [contestant for each in results.values() for contestant in each.get(step, {}).values()]
+
+
+def _commit() -> str:
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    answer = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or "unknown"
 
 
 def _peer_job(places: Places, model: str, work: str, folder: str, **more: Any) -> dict[str, Any]:
@@ -335,7 +347,7 @@ def _parser() -> argparse.ArgumentParser:
         if "threads" in groups:
             each.add_argument("--threads", type=int, default=2)
         if "minutes" in groups:
-            each.add_argument("--minutes", type=_minutes, default=22.0, help="at most; of each training")
+            each.add_argument("--minutes", type=_minutes, default=16.0, help="at most; of each training")
         if "until" in groups:
             each.add_argument("--until-bleu", type=float, help="default: that of JoeyNMT's model")
             each.add_argument("--every", type=float, default=30.0, help="seconds between kept models")
