@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from headlights import attend, scores
 from headlights.attention import PreparedKey, Score
+from headlights.translation import decoders
 from headlights.translation.decoders import FinalUse, Mix, QueryOrder, RecurrentDecoder, RecurrentState
 from headlights.translation.encoders import Cell, Memory
 from headlights.translation.focus import Focus
+from headlights.translation.unrolled import Linear, gru_cell
 from tests.attention.oracle import close
 from tests.translation.oracle import Distance, decode
 
@@ -222,13 +224,12 @@ def test_s25_the_next_cell_receives_u_plus_its_context(
 ) -> None:
     decoder, memory = make(score, layers=layers, mix="add", query=query), remember(SCORES[score][1])
     entering: list[Tensor] = []
-    cell = torch.gru_cell
 
-    def spy(inputs: Tensor, hidden: Tensor, *parameters: Tensor) -> Tensor:
+    def spy(inputs: Tensor, hidden: Tensor, read: Linear, keep: Linear) -> Tensor:
         entering.append(hidden)
-        return cell(inputs, hidden, *parameters)
+        return gru_cell(inputs, hidden, read, keep)
 
-    monkeypatch.setattr(torch, "gru_cell", spy)
+    monkeypatch.setattr(decoders, "gru_cell", spy)
     first = decoder.start(memory)
     states = [first, *(state for _, state, _ in stepwise(decoder, memory))]
     assert decoder.focus is not None

@@ -13,6 +13,7 @@ from headlights.translation.dropout import Dropout, WordDropout, dropout
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
 from headlights.translation.forcing import own_words
+from headlights.translation.unrolled import Linear, Repeated, gru_cell, lstm_cell, once
 
 Mix = Literal["concat", "add"]
 QueryOrder = Literal["previous", "current", "between"]
@@ -62,6 +63,21 @@ class RecurrentState:
         )
         cell = None if self.cell is None else self.cell[:, indices]
         return RecurrentState(self.hidden[:, indices], cell, context, sources, final, fed, beam)
+
+
+@dataclass(frozen=True, slots=True)
+class _Maps:
+    """The linear maps of a step.
+
+    Attributes:
+        layers: Of the cell of each layer, that of its input and that of its state.
+        second: The same of the second cell, if there is one.
+        readout: Of what is written.
+    """
+
+    layers: list[tuple[Linear, Linear]]
+    second: tuple[Linear, Linear] | None
+    readout: Linear
 
 
 class RecurrentDecoder(StepByStep, nn.Module):
@@ -191,8 +207,9 @@ class RecurrentDecoder(StepByStep, nn.Module):
             weights: Float in 0..1, shape (B, L, H, M), or None.
         """
         embedded = self._embed(token_ids)
-        output, state, weights = self._go_on(embedded, state, need_weights=need_weights)
-        read = self._read_out(output, embedded) if state.fed is None else state.fed
+        maps = self._maps(once)
+        output, state, weights = self._go_on(embedded, state, maps, need_weights=need_weights)
+        read = self._read_out(output, embedded, maps) if state.fed is None else state.fed
         return read, state, _with_heads(weights)
 
     def forward(
@@ -219,7 +236,7 @@ class RecurrentDecoder(StepByStep, nn.Module):
             output, weights = self._all_at_once(embedded, state, need_weights=need_weights)
         else:
             output, weights = self._one_by_one(embedded, state, need_weights=need_weights)
-        read = output if self.input_feeding else self._read_out(output, embedded)
+        read = output if self.input_feeding else self._read_out(output, embedded, self._maps(once))
         return Decoded(read, _with_heads(weights))
 
     def project(self, states: Tensor) -> Tensor:
@@ -243,8 +260,9 @@ class RecurrentDecoder(StepByStep, nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         outputs: list[Tensor] = []
         weights: list[Tensor] = []
+        maps = self._maps(Repeated)
         for token in embedded.unbind(1):
-            output, state, seen = self._go_on(token, state, need_weights=need_weights)
+            output, state, seen = self._go_on(token, state, maps, need_weights=need_weights)
             outputs.append(output if state.fed is None else state.fed)
             if seen is not None:
                 weights.append(seen)
@@ -264,32 +282,43 @@ class RecurrentDecoder(StepByStep, nn.Module):
         context, weights = self.focus(hidden, state.sources, need_weights=need_weights)
         return torch.cat([hidden, context], -1), weights
 
+    def _maps(self, linear: Callable[[Tensor, Tensor], Linear]) -> _Maps:
+        """The linear maps of a step, each made by `linear` of its weight and bias."""
+
+        def both(weights: Sequence[Tensor]) -> tuple[Linear, Linear]:
+            by_input, by_state, input_bias, state_bias = weights
+            return linear(by_input, input_bias), linear(by_state, state_bias)
+
+        layers = [both(weights) for weights in self.recurrent.all_weights]
+        second = None if self.second is None else both(self.second.all_weights[0])
+        return _Maps(layers, second, linear(self.readout.weight, self.readout.bias))
+
     def _go_on(
-        self, embedded: Tensor, state: RecurrentState, *, need_weights: bool
+        self, embedded: Tensor, state: RecurrentState, maps: _Maps, *, need_weights: bool
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         """One step for embedded tokens (B, E): state and context side by side, next state, weights (B, M)."""
         if self.focus is None or state.sources is None:
-            state = self._cell(_entering(embedded, state), state)
+            state = self._cell(_entering(embedded, state), state, maps)
             return state.hidden[-1], state, None
         if self.query == "previous":
             context, weights = self._look(state, need_weights=need_weights)
             if self.mix == "add":
-                state = self._cell(_entering(embedded, state), _added(state, context))
+                state = self._cell(_entering(embedded, state), _added(state, context), maps)
             else:
-                state = self._cell(_entering(torch.cat([embedded, context], -1), state), state)
-        elif self.second is not None:
-            state = self._cell(_entering(embedded, state), state)
+                state = self._cell(_entering(torch.cat([embedded, context], -1), state), state, maps)
+        elif maps.second is not None:
+            state = self._cell(_entering(embedded, state), state, maps)
             context, weights = self._look(state, need_weights=need_weights)
-            state = self._second_cell(context, state)
+            state = self._second_cell(context, state, maps.second)
         else:
-            entering = _entering(embedded, state)
-            state = self._cell(entering, state if state.context is None else _added(state, state.context))
+            before = state if state.context is None else _added(state, state.context)
+            state = self._cell(_entering(embedded, state), before, maps)
             context, weights = self._look(state, need_weights=need_weights)
             if self.mix == "add":
                 state = replace(state, context=context)
         output = torch.cat([state.hidden[-1], context], -1)
         if state.fed is not None:
-            state = replace(state, fed=self._read_out(output, embedded))
+            state = replace(state, fed=self._read_out(output, embedded, maps))
         return output, state, weights
 
     def _look(self, state: RecurrentState, *, need_weights: bool) -> tuple[Tensor, Tensor | None]:
@@ -298,35 +327,36 @@ class RecurrentDecoder(StepByStep, nn.Module):
         context, weights = self.focus(query, state.sources, need_weights=need_weights)
         return context.flatten(0, 1), None if weights is None else weights.flatten(0, 1)
 
-    def _cell(self, inputs: Tensor, state: RecurrentState) -> RecurrentState:
+    def _cell(self, inputs: Tensor, state: RecurrentState, maps: _Maps) -> RecurrentState:
         """All layers for one step: inputs (B, E_in) to the next state."""
         hidden, cell = list(state.hidden), None if state.cell is None else list(state.cell)
-        for layer in range(self.layers):
+        for layer, both in enumerate(maps.layers):
             if layer:
                 inputs = dropout(inputs, self.recurrent.dropout, self.training)
-            inputs = _read(inputs, hidden, cell, layer, self.recurrent.all_weights[layer])
+            inputs = _read(inputs, hidden, cell, layer, both)
         return _with(state, hidden, cell)
 
-    def _second_cell(self, context: Tensor, state: RecurrentState) -> RecurrentState:
+    def _second_cell(
+        self, context: Tensor, state: RecurrentState, both: tuple[Linear, Linear]
+    ) -> RecurrentState:
         """What the top layer makes of the context (B, E_v) that it has asked for."""
-        assert self.second is not None
         hidden, cell = list(state.hidden), None if state.cell is None else list(state.cell)
-        _read(context, hidden, cell, self.layers - 1, self.second.all_weights[0])
+        _read(context, hidden, cell, self.layers - 1, both)
         return _with(state, hidden, cell)
 
-    def _read_out(self, output: Tensor, embedded: Tensor) -> Tensor:
-        read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([output, embedded], -1))))
+    def _read_out(self, output: Tensor, embedded: Tensor, maps: _Maps) -> Tensor:
+        read: Tensor = self.dropout(torch.tanh(maps.readout(torch.cat([output, embedded], -1))))
         return read
 
 
 def _read(
-    inputs: Tensor, hidden: list[Tensor], cell: list[Tensor] | None, layer: int, parameters: Sequence[Tensor]
+    inputs: Tensor, hidden: list[Tensor], cell: list[Tensor] | None, layer: int, both: tuple[Linear, Linear]
 ) -> Tensor:
     """Let a cell read (B, E_in): its new hidden state (B, E), which takes the place of the old one."""
     if cell is None:
-        hidden[layer] = torch.gru_cell(inputs, hidden[layer], *parameters)
+        hidden[layer] = gru_cell(inputs, hidden[layer], *both)
     else:
-        hidden[layer], cell[layer] = torch.lstm_cell(inputs, (hidden[layer], cell[layer]), *parameters)
+        hidden[layer], cell[layer] = lstm_cell(inputs, hidden[layer], cell[layer], *both)
     return hidden[layer]
 
 

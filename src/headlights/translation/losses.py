@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 
 def smoothed_cross_entropy(
@@ -76,29 +75,24 @@ class _CrossEntropy(torch.autograd.Function):
         smoothing: float,
         chunk: int,
     ) -> tuple[Tensor, Tensor]:
-        with_gradient = any(ctx.needs_input_grad[:3])
-        gradients = _Gradients(states, weight, bias) if with_gradient else None
-        total = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
-        chosen, even = total.clone(), total.clone()
-        mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
+        layer = _OutputLayer(states, weight, bias, chunk)
+        gradients = _Gradients(layer, smoothing) if any(ctx.needs_input_grad[:3]) else None
+        total = states.new_zeros((), dtype=layer.long)
+        chosen = total.clone()
         for start in range(0, len(targets), chunk):
-            part, target = states[start : start + chunk], targets[start : start + chunk, None]
-            logits = F.linear(part, weight, bias).to(total.dtype)  # (chunk, V)
+            rows, target = slice(start, start + chunk), targets[start : start + chunk, None]
+            logits = layer.logits(rows)  # (chunk, V)
             chosen += logits.gather(1, target).sum()
-            even += (part @ mean_weight + mean_bias).sum()  # of each token, the mean of its logits
-            highest = logits.amax(1)
-            probabilities = logits.softmax(1)
-            del logits
-            total += (highest - probabilities.amax(1).log()).sum()  # logsumexp: the highest has exp(0) / sum
+            probabilities = layer.softmax(logits)
+            # logsumexp: the most probable word has logit h and probability exp(h) / sum.
+            total += (logits.amax(1) - probabilities.amax(1).log_()).sum()
             if gradients is not None:
-                probabilities.scatter_add_(1, target, highest.new_full(target.shape, smoothing - 1.0))
-                gradients.add(start, part, probabilities)
+                gradients.add(rows, probabilities, target)
         if gradients is not None:
-            gradients.spread(smoothing, states, mean_weight)
             ctx.save_for_backward(gradients.states, gradients.weight, gradients.bias)
         cross_entropy = total - chosen
         ctx.mark_non_differentiable(cross_entropy)
-        return total - (1.0 - smoothing) * chosen - smoothing * even, cross_entropy
+        return total - (1.0 - smoothing) * chosen - smoothing * layer.mean_logits(), cross_entropy
 
     @staticmethod
     @once_differentiable
@@ -107,29 +101,67 @@ class _CrossEntropy(torch.autograd.Function):
         return (*found, None, None, None)
 
 
+class _OutputLayer:
+    """States and the table of words in the type of their products, and the memory that the chunks share.
+
+    For memory of its own, each chunk would wait longer than for its softmax.
+    """
+
+    def __init__(self, states: Tensor, weight: Tensor, bias: Tensor | None, chunk: int) -> None:
+        kind = states.device.type
+        self.short = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        self.long = torch.promote_types(self.short, torch.float32)
+        self.given = states, weight, bias
+        self.states, self.weight = states.to(self.short), weight.to(self.short)
+        self.bias = None if bias is None else bias.to(self.short)
+        shape = min(chunk, len(states)), len(weight)
+        self.scratch = states.new_empty(shape, dtype=self.short)  # the logits, then their gradient
+        self._logits = self.scratch if self.long == self.short else states.new_empty(shape, dtype=self.long)
+        self._probabilities = states.new_empty(shape, dtype=self.long)
+
+    def logits(self, rows: slice) -> Tensor:
+        part = self.states[rows]
+        out = self.scratch[: len(part)]
+        with torch.autocast(part.device.type, enabled=False):
+            if self.bias is None:
+                torch.mm(part, self.weight.T, out=out)
+            else:
+                torch.addmm(self.bias, part, self.weight.T, out=out)
+        return out if self._logits is self.scratch else self._logits[: len(part)].copy_(out)
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        return torch.softmax(logits, 1, out=self._probabilities[: len(logits)])
+
+    def mean_logits(self) -> Tensor:
+        """Of each token, the mean of its logits; their sum."""
+        states, weight, bias = self.given
+        of_words = (states.sum(0, dtype=self.long) * weight.mean(0)).sum()
+        return of_words if bias is None else of_words + len(states) * bias.mean()
+
+
 class _Gradients:
     """Gradients of the summed loss, chunk by chunk."""
 
-    def __init__(self, states: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight = weight
-        self.states = torch.empty_like(states)
-        self.weight = torch.zeros_like(weight)
-        self.bias = None if bias is None else torch.zeros_like(bias)
+    def __init__(self, layer: _OutputLayer, smoothing: float) -> None:
+        self._layer, self._smoothing = layer, smoothing
+        states, weight, bias = layer.given
+        # Taking `smoothing` / V off the gradient of every logit comes to this.
+        share = smoothing / len(weight)
+        self.states = (-smoothing * weight.mean(0)).to(states.dtype).repeat(len(states), 1)
+        self.weight = (-share * states.sum(0, dtype=layer.long)).to(weight.dtype).repeat(len(weight), 1)
+        self.bias = None if bias is None else torch.full_like(bias, -share * len(states))
 
-    def add(self, start: int, part: Tensor, by_logits: Tensor) -> None:
-        """Count the tokens from `start` on: states (chunk, E) and the gradient of their logits (chunk, V)."""
-        self.states[start : start + len(part)] = by_logits.to(self._weight.dtype) @ self._weight
-        if part.dtype == self.weight.dtype:
-            self.weight.addmm_(by_logits.T, part)
-        else:  # autocast: a product of short numbers, added up in long ones
-            self.weight += by_logits.T.to(part.dtype) @ part
+    def add(self, rows: slice, probabilities: Tensor, target: Tensor) -> None:
+        """Count the tokens `rows`, whose words (chunk, V) are so probable; overwrites that."""
+        layer = self._layer
+        certain = probabilities.new_full(target.shape, self._smoothing - 1.0)
+        by_logits = probabilities.scatter_add_(1, target, certain)
         if self.bias is not None:
             self.bias += by_logits.sum(0)
-
-    def spread(self, smoothing: float, states: Tensor, mean_weight: Tensor) -> None:
-        """Take `smoothing` / V off the gradient of every logit."""
-        share = smoothing / len(self.weight)
-        self.states -= smoothing * mean_weight
-        self.weight -= share * states.sum(0)
-        if self.bias is not None:
-            self.bias -= share * len(states)
+        short = by_logits if layer.short == layer.long else layer.scratch[: len(target)].copy_(by_logits)
+        with torch.autocast(short.device.type, enabled=False):
+            self.states[rows] += short @ layer.weight
+            if layer.short == self.weight.dtype:
+                self.weight.addmm_(short.T, layer.states[rows])
+            else:  # a product of short numbers, added up in long ones
+                self.weight += short.T @ layer.states[rows]
