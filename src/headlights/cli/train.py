@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.common import (
     Device,
     Pairs,
@@ -72,6 +73,7 @@ def command(
     from headlights.translation.training import train
 
     set_threads(threads)
+    keep_freed_memory()
     overrides: dict[str, Any] = {
         "data.train": paths_of(source, target, pairs) or None,
         "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
