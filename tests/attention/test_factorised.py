@@ -68,7 +68,7 @@ def test_scores_lie_within_four_eps_wherever_the_keys_lie(
 
 @pytest.mark.parametrize(
     ("middle", "spread", "form"),
-    [(0, 19, "plain"), (500, 19, "centred"), (-1e4, 10, "centred"), (0, 30, "tanh"), (500, 30, "tanh")],
+    [(0, 33, "plain"), (500, 33, "centred"), (-1e4, 10, "centred"), (0, 36, "tanh"), (500, 36, "tanh")],
 )
 def test_the_range_of_the_keys_decides_the_form(
     middle: float, spread: float, form: str, kernels: str
@@ -93,7 +93,7 @@ def test_the_range_of_the_keys_decides_the_form(
 
 
 def test_centring_loses_no_digits(kernels: str) -> None:
-    key = 40 * torch.rand(1, 401, 1)  # the middle is near 20, where float32 has steps of 2e-6
+    key = 66 * torch.rand(1, 401, 1)  # the middle is near 33, where float32 has steps of 4e-6
     query = 0.3 * torch.randn(1, 401, 1) - key  # each meets its key
     prepared = factorise(PreparedKey(key), None)
     assert isinstance(prepared, FactorisedKey)
@@ -103,8 +103,9 @@ def test_centring_loses_no_digits(kernels: str) -> None:
 
 
 def test_queries_without_bound_stay_finite(kernels: str) -> None:
-    query = torch.tensor([[-3e38], [-50.0], [0.0], [50.0], [3e38], [torch.inf]])
-    key = torch.tensor([[-20.0], [0.0], [20.0]])
+    near = [43.0, 43.7, 44.0, 44.4, 48.0, 51.0, 52.0]  # where e^(2q) loses its digits, or is infinite
+    query = torch.tensor([-3e38, *(-each for each in near), 0.0, *near, 3e38, torch.inf]).unsqueeze(1)
+    key = torch.tensor([[-34.0], [-20.0], [0.0], [20.0], [34.0]])
     got = additive_scores(query, factorise(PreparedKey(key), None), torch.ones(1))
     assert torch.allclose(got.double(), exact(query, key, torch.ones(1)), atol=4 * EPS, rtol=0)
     lost = additive_scores(query * torch.nan, factorise(PreparedKey(key), None), torch.ones(1))

@@ -18,9 +18,9 @@ from headlights.attention._compiled import Kernels, kernels_after
 from headlights.attention._mask_shapes import broadcast
 from headlights.attention._score_base import PreparedKey, eager_obstacle, full_precision, wide
 
-KEY_RANGE = 20.0
-"""Keys stay within ± this, so that e^(2k) is neither 0 nor infinite. Then e^(2q) may be either: that is where
-the tanh is ±1 in any case."""
+KEY_RANGE = 34.0
+"""Keys stay within ± this, so that e^(2k) is neither 0 nor infinite. Then e^(2q) may be either, or have lost
+digits: in float32 that is beyond ± 43.6, where q + k is beyond ± 9.6 and the tanh is ±1 in any case."""
 QUERY_BLOCK = 2**17
 """How many numbers of projected queries are made at once where no gradient is asked for: they stay in a CPU's
 cache, and such memory is used again where a large tensor is new at every call."""
