@@ -65,7 +65,7 @@ def test_unknown_words_are_copied_from_where_that_head_looked() -> None:
     texts = set()
     for head in HEADS:
         marked = translator.translate(SOURCES, beam=2, align_head=head)
-        copied = translator.translate(SOURCES, beam=2, align_head=head, replace_unknown=True)
+        copied = translator.translate(SOURCES, beam=2, align_head=list(head), replace_unknown=True)  # type: ignore[arg-type]
         assert any("<unk>" in each.words for each in marked)
         for before, after in zip(marked, copied, strict=True):
             source = {target: source for source, target in before.alignment}

@@ -378,7 +378,11 @@ def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path
     with pytest.raises(Interrupted):
         train(recipe, out=tmp_path / "run", device="cpu", reporter=Listener(2))
     write_pairs(tmp_path / "train.tsv", 101)
-    with pytest.raises(FolderError, match=r"run was training on 199 pairs but the data now has 101; put the"):
+    with pytest.raises(FolderError, match=r"run had 199 training pairs but the data now has 101; put the"):
+        train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    write_pairs(tmp_path / "train.tsv", 199)
+    write_pairs(tmp_path / "valid.tsv", 6)
+    with pytest.raises(FolderError, match=r"run had 7 validation pairs but the data now has 6; put the"):
         train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
 
 
@@ -445,11 +449,11 @@ def test_a_model_that_cannot_be_built_is_the_recipes_fault(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_a_state_from_before_there_was_patience_goes_on(toy_run: Path, tmp_path: Path) -> None:
+def test_a_state_from_earlier_versions_goes_on(toy_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(toy_run, run)
     state = json.loads((run / "resume" / "state.json").read_text())
-    del state["waited"], state["best"]["averaged"], state["latest"]["averaged"]
+    del state["waited"], state["valid_pairs"], state["best"]["averaged"], state["latest"]["averaged"]
     (run / "resume" / "state.json").write_text(json.dumps(state))
     recipe = RunFolder(run).recipe().changed({"training.max_updates": 25})
     train(recipe, out=run, resume=True, device="cpu", reporter=Reporter())

@@ -31,9 +31,9 @@ from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
 
-_FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their number of pairs is compared
+_FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their numbers of pairs are compared
 _BOARD = "tensorboard"
-_LATER = {"waited"}  # runs begun before there was patience go on without it
+_LATER = {"waited", "valid_pairs"}  # runs begun before there were these go on without them
 _FIXED = ("training.batch_tokens", "training.seed", "training.start")  # what has been done rests on them
 
 
@@ -70,6 +70,7 @@ class Progress:
         pairs: Training pairs; the place in the data means nothing with others.
         validations: Validations done of those that the recipe asks for.
         waited: Validations since the best.
+        valid_pairs: Pairs to validate with; scores on others cannot be compared. 0: not known.
         best: The best validation; None before the first.
         latest: The last validation; None before the first.
     """
@@ -81,6 +82,7 @@ class Progress:
     pairs: int = 0
     validations: int = 0
     waited: int = 0
+    valid_pairs: int = 0
     best: Validation | None = None
     latest: Validation | None = None
 

@@ -93,7 +93,7 @@ class Trainer:
             raise RecipeError(f"model: cannot be built here: {reason}; choose smaller sizes") from None
         self.updater = Updater(recipe, self.model, processes)
         processes.seed(self.config.seed, 0)
-        self.progress = Progress(pairs=len(data.train))
+        self.progress = Progress(pairs=len(data.train), valid_pairs=len(data.valid))
         self._plan = data.train.plan(0)
         self._meter = Meter()
         self._next_report = self._next_save = 0.0
@@ -105,15 +105,20 @@ class Trainer:
         Raises:
             FolderError: A file is missing or broken, or the training data has changed.
         """
-        pairs, self.progress = self.progress.pairs, self.run.load_resume(self.model, self.updater.optimizer)
+        fresh, self.progress = self.progress, self.run.load_resume(self.model, self.updater.optimizer)
         self.updater.taken_up()
         self.processes.seed(self.config.seed, self.progress.update)
         progress = self.progress
-        if pairs != progress.pairs:
-            raise FolderError(
-                f"{self.run.path} was training on {progress.pairs} pairs but the data now has {pairs}; "
-                "put the files back as they were, or train into a new folder"
-            )
+        for before, now, what in (
+            (progress.pairs, fresh.pairs, "training"),
+            (progress.valid_pairs or fresh.valid_pairs, fresh.valid_pairs, "validation"),
+        ):
+            if before != now:
+                raise FolderError(
+                    f"{self.run.path} had {before} {what} pairs but the data now has {now}; put the files "
+                    "back as they were, or train into a new folder"
+                )
+        progress.valid_pairs = fresh.valid_pairs
         self._plan = self.data.train.plan(progress.epoch)
         # With a later end than before, the validations that are still to come are those after this point.
         progress.validations = min(progress.validations, self._validations_due())

@@ -112,7 +112,9 @@ class Wording:
         if weights is not None:
             weights = weights.float().cpu()
             between_words = word_weights(
-                weights.mean((0, 1)) if self.align_head is None else weights[self.align_head],  # (N, M)
+                weights.mean((0, 1))
+                if self.align_head is None
+                else weights[tuple(self.align_head)],  # (N, M)
                 [*target.word_of_piece, *(None for _ in end)],
                 [*source.word_of_piece, None],
                 counts=(len(target.words), len(source.words)),

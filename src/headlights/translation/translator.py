@@ -176,6 +176,10 @@ class Translator:
         _check_texts("lines", lines)
         self._check_head(align_head)
         self._check_workers(workers)
+        if replace_unknown and not any(self.attention_shape):
+            raise ValueError("replace_unknown: the model was trained without attention; leave it out")
+        if batch_tokens < 1:
+            raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}")
         if prefixes is not None:
             _check_texts("prefixes", prefixes)
         begun = encode_prefixes(prefixes, len(lines), self.target_tokenizer)
