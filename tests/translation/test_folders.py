@@ -115,6 +115,32 @@ def test_file_in_no_folder_or_in_the_place_of_one_is_refused(tmp_path: Path) -> 
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("ends_last", ["first", "second"])
+def test_of_two_programs_that_write_a_file_the_later_one_does(tmp_path: Path, ends_last: str) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    first, second = replace_file(path), replace_file(path)
+    first.__enter__().write("first")
+    file = second.__enter__()
+    file.write("se")
+    file.flush()
+    if ends_last == "first":
+        file.write("cond")
+        second.__exit__(None, None, None)
+    before = path.read_text()
+    assert before == ("second" if ends_last == "first" else "old")
+    with pytest.raises(
+        FolderError, match=r"out.txt was not written: another program has begun to write it; run one after"
+    ):
+        first.__exit__(None, None, None)
+    assert path.read_text() == before
+    if ends_last == "second":
+        file.write("cond")
+        second.__exit__(None, None, None)
+    assert path.read_text() == "second"
+    assert names(tmp_path) == ["out.txt"]
+
+
 def test_closed_pipe_is_not_taken_for_a_broken_file(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError), replace_file(tmp_path / "out.txt"):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")

@@ -1,4 +1,4 @@
-"""The lock of a run folder: one training at a time, and a killed one blocks nobody."""
+"""The lock of a folder: one training, or one preparing, at a time, and a killed one blocks nobody."""
 
 import errno
 import fcntl
@@ -14,7 +14,7 @@ import pytest
 
 from headlights.translation import locks
 from headlights.translation.folders import FolderError
-from headlights.translation.locks import LOCK, locked
+from headlights.translation.locks import LOCK, locked, locked_beside
 from headlights.translation.progress import Reporter
 from headlights.translation.runs import RunFolder
 from headlights.translation.training import train
@@ -107,6 +107,20 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     (tmp_path / LOCK).mkdir()
     with pytest.raises(FolderError, match=r"\.lock cannot be written: Is a directory$"):
         locked(tmp_path).__enter__()
+
+
+def test_a_folder_that_need_not_exist_is_locked_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "out"
+    with locked_beside(folder):
+        assert [path.name for path in folder.parent.iterdir()] == [".out.lock"]
+        with pytest.raises(FolderError, match=f"out is being prepared by process {os.getpid()} on .*; wait"):
+            locked_beside(folder).__enter__()
+        with locked_beside(tmp_path / "deep" / "other"):
+            pass
+    assert list(folder.parent.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(FolderError, match=r"file/deep cannot be made: Not a directory$"):
+        locked_beside(tmp_path / "file" / "deep" / "out").__enter__()
 
 
 def test_a_folder_made_for_nothing_is_removed(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from headlights.translation.corpus import CorpusError, Pair, write_jsonl
 from headlights.translation.corpus.filters import SizeFilter
 from headlights.translation.data import load_data
 from headlights.translation.folders import FolderError
+from headlights.translation.locks import locked_beside
 from headlights.translation.prepared import load_prepared
 from headlights.translation.preparing import PrepareConfig, prepare
 from headlights.translation.recipe import RecipeError, TokenizerConfig, check_recipe
@@ -122,6 +123,24 @@ def test_progress_counts_every_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert told[-1] == ("encoding", 211, 211)
 
 
+def test_progress_counts_blank_and_repeated_pairs_to_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlights.translation.preparing._CHUNK", 100)
+    told: list[tuple[str, int, int | None]] = []
+    blank = Pair("", "b")
+    prepare(
+        corpus(tmp_path, [blank, *PAIRS[:200], blank, PAIRS[7], blank]),
+        tmp_path / "out",
+        config=PrepareConfig(tokenizer=WORDS),
+        on_progress=lambda *each: told.append(each),
+    )
+    assert told[:2] == [("reading", 101, None), ("reading", 201, None)]
+    encoding = [each for each in told if each[0] == "encoding"]
+    assert {total for _, _, total in encoding} == {204}
+    assert [done for _, done, _ in encoding] == [101, 201, 204]
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
@@ -148,6 +167,57 @@ def test_other_folders_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="out holds something else: choose another folder"):
         prepare(corpus(tmp_path), tmp_path / "out")
     assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["run", "new.jsonl"])
+@pytest.mark.parametrize("aside", [False, True], ids=["in place", "aside"])
+def test_what_else_lies_in_an_older_folder_is_not_deleted(tmp_path: Path, name: str, aside: bool) -> None:
+    out, config = tmp_path / "out", PrepareConfig(tokenizer=WORDS)
+    paths = corpus(tmp_path)
+    prepare(paths, out, config=config)
+    shutil.copy(paths[0], out / name)
+    place = out.rename(tmp_path / ".out.old") if aside else out  # as if killed between two renames
+    with pytest.raises(FolderError) as caught:
+        prepare(paths, out, config=config)
+    assert str(caught.value) == (
+        f"{place / name} is not of the prepared folder and would be deleted with it: move it elsewhere, or "
+        "choose another folder"
+    )
+    (place / name).rename(tmp_path / name)
+    for joint in (True, False):  # files of other names belong to it, too
+        joined = PrepareConfig(tokenizer=WORDS.model_copy(update={"joint": joint}))
+        assert prepare(paths, out, config=joined).read == 211
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "train.jsonl", name}
+
+
+def test_what_is_put_into_an_older_folder_meanwhile_is_not_deleted(tmp_path: Path) -> None:
+    out, config = tmp_path / "out", PrepareConfig(tokenizer=WORDS)
+    prepare(corpus(tmp_path), out, config=config)
+    before = (out / "train.arrow").read_bytes()
+    with pytest.raises(FolderError, match="out/run is not of the prepared folder"):
+        prepare(
+            corpus(tmp_path, PAIRS[:50]),
+            out,
+            config=config,
+            on_progress=lambda *_: (out / "run").mkdir(exist_ok=True),
+        )
+    assert (out / "run").is_dir()
+    assert (out / "train.arrow").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "train.jsonl"}
+
+
+def test_one_process_at_a_time_prepares_into_a_folder(tmp_path: Path) -> None:
+    out, config = tmp_path / "deep" / "out", PrepareConfig(tokenizer=WORDS)
+    with locked_beside(out):
+        (out.parent / ".out.new").mkdir()  # what the holder has written so far
+        with pytest.raises(
+            FolderError, match=f"out is being prepared by process {os.getpid()} on .*; wait until it ends, or"
+        ):
+            prepare(corpus(tmp_path), out, config=config)
+        assert {path.name for path in out.parent.iterdir()} == {".out.lock", ".out.new"}
+    (out.parent / ".out.lock").write_text("process 1 on a machine")  # it was killed
+    assert prepare(corpus(tmp_path), out, config=config).read == 211
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
 def test_a_prepared_folder_that_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -252,6 +322,21 @@ def test_what_is_held_out_is_not_trained_on_where_it_stands_twice(tmp_path: Path
     assert not trained & held
     assert trained | held == {pair.source for pair in PAIRS}
     assert report.dropped.counts["duplicate"] == 211
+
+
+def test_what_is_held_out_is_not_trained_on_where_duplicates_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlights.translation.preparing._CHUNK", 100)
+    config = PrepareConfig(tokenizer=WORDS, held_out=20, duplicates=True)
+    report = prepare(corpus(tmp_path, [*PAIRS, *PAIRS, *PAIRS]), tmp_path / "out", config=config)
+    stored = load_prepared(tmp_path / "out")
+    held = {pair.source for pair in stored.valid}
+    every = torch.arange(len(stored.source.lengths))
+    trained = [stored.source_tokenizer.decode(stored.source.joined(row[None]).tolist()) for row in every]
+    assert 0 < len(held) == report.valid < 20  # of the twenty numbers some are of pairs that came before
+    assert sorted(trained) == sorted(3 * [pair.source for pair in PAIRS if pair.source not in held])
+    assert report.dropped.counts == {"duplicate": 2 * len(held)}
 
 
 def test_held_out_pairs_that_all_came_before_are_no_validation(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def command(
     from headlights.translation.starting import fitted, recipe_of, tokenizer_config
 
     train = paths_of(source, target, pairs)
+    paths_of(None, None, out)  # recipes name the folder, too, and pyarrow takes no other name
     if not train:
         raise UsageError("prepare needs sentence pairs: give --source and --target, or --pairs")
     _check_keys(set_ or [])

@@ -77,7 +77,7 @@ def command(
     overrides: dict[str, Any] = {
         "data.train": paths_of(source, target, pairs) or None,
         "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
-        "data.prepared": None if prepared is None else str(prepared.absolute()),
+        "data.prepared": "".join(paths_of(None, None, prepared)) or None,
         "training.max_minutes": minutes,
         "training.max_epochs": epochs,
         "training.max_updates": updates,

@@ -26,6 +26,7 @@ from headlights.translation.tokenizer import Tokenizer
 
 FORMAT, FORMAT_VERSION = "headlights-model", 1
 _JOINT, _SEPARATE = "tokenizer.json", ("tokenizer.source.json", "tokenizer.target.json")
+TOKENIZERS = (_JOINT, *_SEPARATE)  # files that tokenizers may be in
 _CONFIG: TypeAdapter[RecurrentConfig | TransformerConfig] = TypeAdapter(ModelConfig)
 _AGAIN = "copy the folder again or train again"
 
@@ -39,7 +40,7 @@ def replace_file(path: Path) -> Iterator[TextIO]:
     """Write a text file so that `path` holds either all of the old or all of the new content.
 
     A link stays a link, and an old file keeps its mode. What is no file of content (a pipe, /dev/stdout) is
-    written to as it stands.
+    written to as it stands. Of two programs that write it at the same time the one that began last does so.
 
     Args:
         path: The file to make or to replace.
@@ -48,7 +49,7 @@ def replace_file(path: Path) -> Iterator[TextIO]:
         The file to write to: UTF-8, a line feed after a line.
 
     Raises:
-        FolderError: The system refuses to make or to write the file.
+        FolderError: The system refuses to make or to write the file, or another program began to write it.
     """
     try:
         if path.exists() and not path.is_file():
@@ -57,17 +58,24 @@ def replace_file(path: Path) -> Iterator[TextIO]:
             return
         place = path.resolve()
         beside = _beside(place, "part")
-        beside.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)  # what a killed program left, which is why all use one name
+        file = beside.open("x", encoding="utf-8", newline="\n")
+        begun = os.fstat(file.fileno())
         try:
-            with beside.open("x", encoding="utf-8", newline="\n") as file:
+            with file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+            if not lies_at(beside, begun):
+                raise FolderError(
+                    f"{path} was not written: another program has begun to write it; run one after the other"
+                )
             if place.exists():
                 shutil.copymode(place, beside)
             beside.replace(place)
         finally:
-            beside.unlink(missing_ok=True)
+            if lies_at(beside, begun):
+                beside.unlink(missing_ok=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -119,6 +127,14 @@ def whole_folder(path: Path) -> Path:
     """`path`, or the folder that stepped aside for it if the program was killed while replacing it."""
     old = _beside(path, "old")
     return old if not path.exists() and old.exists() else path
+
+
+def lies_at(path: Path, opened: os.stat_result) -> bool:
+    """Whether a path still leads to a file that was opened there, not to nothing or to a later one."""
+    try:
+        return os.path.samestat(path.stat(), opened)
+    except FileNotFoundError:
+        return False
 
 
 def find_model(path: Path) -> Path:

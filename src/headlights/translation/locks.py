@@ -1,4 +1,4 @@
-"""One training at a time in a run folder, by a lock that the system takes back when its holder is gone."""
+"""One program at a time in a folder, by a lock that the system takes back when its holder is gone."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headlights.translation.folders import FolderError
+from headlights.translation.folders import FolderError, lies_at
 
 if sys.platform != "win32":
     import fcntl
@@ -31,11 +31,40 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         FolderError: Another training holds it, or the lock's file cannot be written.
     """
+    with _held(folder / LOCK, f"{folder} is being trained into"):
+        yield
+
+
+@contextmanager
+def locked_beside(folder: Path) -> Iterator[None]:
+    """Keep all others that prepare into a folder out inside the block.
+
+    The lock is as that of `locked`, but lies beside the folder, which is replaced as a whole.
+
+    Args:
+        folder: The folder; it need not exist, and neither need those above it, which are made.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        FolderError: Another process prepares into it, or the lock's file cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"{folder.parent} cannot be made: {error.strerror}") from None
+    with _held(folder.parent / f".{folder.name}{LOCK}", f"{folder} is being prepared"):
+        yield
+
+
+@contextmanager
+def _held(path: Path, doing: str) -> Iterator[None]:
+    """Hold the lock of a file; `doing` is what its holder does, for others."""
     if sys.platform == "win32":
         yield
         return
-    path = folder / LOCK
-    descriptor = _taken(path)
+    descriptor = _taken(path, doing)
     try:
         yield
     finally:
@@ -43,7 +72,7 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _taken(path: Path) -> int:
+def _taken(path: Path, doing: str) -> int:
     """The open file of a lock that is ours, with our name in it."""
     while True:
         try:
@@ -56,12 +85,11 @@ def _taken(path: Path) -> int:
             holder = os.read(descriptor, 200).decode(errors="replace").strip()
             os.close(descriptor)
             raise FolderError(
-                f"{path.parent} is being trained into by {holder or 'another process'}; wait until it ends, "
-                "or choose another folder"
+                f"{doing} by {holder or 'another process'}; wait until it ends, or choose another folder"
             ) from None
         except OSError:  # a file system without locks
             return descriptor
-        if _lies_at(path, descriptor):
+        if lies_at(path, os.fstat(descriptor)):
             _sign(path, descriptor)
             return descriptor
         os.close(descriptor)  # who held it took it away between our opening and locking
@@ -74,10 +102,3 @@ def _sign(path: Path, descriptor: int) -> None:
     except OSError as error:
         os.close(descriptor)
         raise FolderError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _lies_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headlights.translation.corpus import CorpusError, Pair, is_blank, read, write_jsonl
+from headlights.translation.corpus import CorpusError, NonBlank, Pair, read, write_jsonl
 from headlights.translation.corpus.filters import Dropped, Seen, SizeFilter
+from headlights.translation.corpus.reading import has_blank_side
 from headlights.translation.data import train_tokenizers
 from headlights.translation.encoding import PairEncoder
-from headlights.translation.folders import FolderError, replace_folder, save_tokenizers, write_json
+from headlights.translation.folders import (
+    TOKENIZERS,
+    FolderError,
+    replace_folder,
+    save_tokenizers,
+    whole_folder,
+    write_json,
+)
+from headlights.translation.locks import locked_beside
 from headlights.translation.prepared import (
     FORMAT,
     FORMAT_VERSION,
@@ -31,6 +40,7 @@ from headlights.translation.tokenizer import Tokenizer
 
 TOKENIZER_PAIRS = 1_000_000  # to learn from, unless told otherwise
 _CHUNK = 4096  # pairs that a worker gets at a time
+_WRITTEN = {TRAIN, VALID, REPORT, *TOKENIZERS}
 
 OnProgress = Callable[[str, int, int | None], None]
 """Told what is being done, how many pairs that concerned so far, and of how many, if known."""
@@ -43,7 +53,7 @@ class PrepareConfig:
     Attributes:
         tokenizer: How text becomes tokens.
         sizes: Which lengths are kept.
-        duplicates: Keep pairs that came before.
+        duplicates: Keep pairs that came before, unless one is held out.
         held_out: Pairs to hold out for validation where no file is given, by seed.
         tokenizer_pairs: Pairs at most to learn the tokenizer from, drawn by seed.
         seed: Of both draws.
@@ -97,7 +107,8 @@ def prepare(
 
     Args:
         train: The files, as for `headlights.translation.corpus.read`.
-        out: The folder to make; an older prepared folder is replaced once the new one is whole.
+        out: The folder to make; an older prepared folder is replaced once the new one is whole, if nothing
+            else lies in it.
         valid: Files of validation pairs. Default: some of `train` are held out.
         config: How. Default: `PrepareConfig()`.
         tokenizers: For source and target, of a model that is to be trained on; in the place of those that
@@ -109,20 +120,40 @@ def prepare(
 
     Raises:
         CorpusError: A file cannot be read, or not twice, or nothing is left.
-        FolderError: `out` holds something else, or cannot be written.
+        FolderError: `out` holds something else, or cannot be written, or another process prepares into it.
         ValueError: The vocabulary is too small for its kind.
     """
     config, folder = config or PrepareConfig(), Path(out)
-    if folder.exists() and not is_prepared(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise FolderError(f"{folder} holds something else: choose another folder, or empty this one")
     for path in (*train, *valid):
         if Path(path).exists() and not Path(path).is_file():
             raise CorpusError(f"{path} is no ordinary file; preparing reads text twice: save it as one first")
     if tokenizers is not None:
         config = replace(config, tokenizer=tokenizer_config(*tokenizers), tokenizer_pairs=0)
     work = _Preparation(train, valid, config, tokenizers, on_progress or (lambda *_: None))
-    replace_folder(folder, work.write)
+
+    def write(new: Path) -> None:
+        work.write(new)
+        _check_free(folder)  # again: preparing takes long, and meanwhile somebody may have put things there
+
+    with locked_beside(folder):
+        _check_free(folder)
+        replace_folder(folder, write)
     return work.report
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that holds what preparing did not write: it would be deleted with the folder."""
+    present = whole_folder(folder)
+    if not present.exists():
+        return
+    if not present.is_dir() or (any(present.iterdir()) and not is_prepared(folder)):
+        raise FolderError(f"{folder} holds something else: choose another folder, or empty this one")
+    others = sorted({entry.name for entry in present.iterdir()} - _WRITTEN)
+    if others:
+        raise FolderError(
+            f"{present / others[0]} is not of the prepared folder and would be deleted with it: move it "
+            "elsewhere, or choose another folder"
+        )
 
 
 class _Preparation:
@@ -151,7 +182,7 @@ class _Preparation:
         with PairEncoder(files[0], files[-1], self.config.workers) as encoder:
             valid = self._write_train(folder / TRAIN, encoder, held_out)
         if self.valid:
-            valid = [pair for pair in read(self.valid) if not _is_blank(pair)]
+            valid = list(NonBlank(read(self.valid)))
         if not self.report.kept:
             raise CorpusError(
                 f"nothing is left of {_names(self.train)}: {self._losses()}; loosen the filters"
@@ -184,23 +215,20 @@ class _Preparation:
         draw = random.Random(self.config.seed)
         sample: list[Pair] = []
         count = 0
-        for pair in self._filled(read(self.train)):
+        filled = NonBlank(read(self.train))
+        for pair in filled:
             if len(sample) < self.config.tokenizer_pairs:
                 sample.append(pair)
             elif (place := draw.randrange(count + 1)) < len(sample):  # every pair has the same chance
                 sample[place] = pair
             count += 1
             if count % _CHUNK == 0:
-                self.tell("reading", count, None)
+                self.tell("reading", count + filled.dropped, None)
         if count < 2:
             raise CorpusError(f"{count} sentence pairs in {_names(self.train)}; preparing needs at least two")
-        self._filled_pairs = count
+        self._pairs = count + filled.dropped
         held = 0 if self.valid else min(self.config.held_out, max(1, count // 10))
         return sample, set(draw.sample(range(count), held))
-
-    @staticmethod
-    def _filled(pairs: Iterable[Pair]) -> Iterator[Pair]:
-        return (pair for pair in pairs if not _is_blank(pair))
 
     def _write_train(self, path: Path, encoder: PairEncoder, held_out: set[int]) -> list[Pair]:
         """Read the corpus again and write what is to be trained on; returns what is held out."""
@@ -217,8 +245,8 @@ class _Preparation:
                 self.report.kept += int(kept.sum())
                 self.report.source_tokens += int(source.lengths[kept].sum())
                 self.report.target_tokens += int(target.lengths[kept].sum())
-
-                self.tell("encoding", self.report.read, self._filled_pairs)
+                self.tell("encoding", self.report.read, self._pairs)
+        self.tell("encoding", self.report.read, self._pairs)  # the last ones may all be left out
         return held
 
     def _places(self, pairs: Sequence[Pair]) -> NDArray[np.int32]:
@@ -229,27 +257,34 @@ class _Preparation:
     def _chunks(self, held_out: set[int], held: list[Pair]) -> Iterator[list[Pair]]:
         """The pairs to encode: neither blank nor held out nor, unless asked for, seen before.
 
-        What is seen before is not held out either, or it would be validated with and trained on.
+        What is seen before is not held out, and what is held out is left out wherever it comes again, or it
+        would be validated with and trained on.
         """
-        seen = Seen()
-        numbered = enumerate(self._not_blank(read(self.train)))
+        seen, keep_duplicates = Seen(), self.config.duplicates
+        texts: set[tuple[str, str]] = set()  # of what is held out
+        numbered = enumerate(self._filled())
         while chunk := list(islice(numbered, _CHUNK)):
             new = [True] * len(chunk)
-            if not self.config.duplicates:
+            if held_out or not keep_duplicates:
                 new = seen.are_new([pair for _, pair in chunk]).tolist()
             pairs: list[Pair] = []
             for (number, pair), is_new in zip(chunk, new, strict=True):
-                if not is_new:
-                    self.report.dropped.add("duplicate", pair.origin)
+                sides = pair.source, pair.target
+                if is_new and number in held_out:
+                    held.append(pair)
+                    texts.add(sides)
+                elif is_new or (keep_duplicates and sides not in texts):
+                    pairs.append(pair)
                 else:
-                    (held if number in held_out else pairs).append(pair)
+                    self.report.dropped.add("duplicate", pair.origin)
             if pairs:
                 yield pairs
 
-    def _not_blank(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        for pair in pairs:
+    def _filled(self) -> Iterator[Pair]:
+        """The pairs of the corpus without the blank ones, all of them counted."""
+        for pair in read(self.train):
             self.report.read += 1
-            if _is_blank(pair):
+            if has_blank_side(pair.source, pair.target):
                 self.report.dropped.add("blank", pair.origin)
             else:
                 yield pair
@@ -257,7 +292,3 @@ class _Preparation:
 
 def _names(paths: Sequence[str | Path]) -> str:
     return " and ".join(map(str, paths))
-
-
-def _is_blank(pair: Pair) -> bool:
-    return is_blank(pair.source) or is_blank(pair.target)

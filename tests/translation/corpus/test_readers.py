@@ -25,6 +25,7 @@ from headlights.translation.corpus import (
     write_jsonl,
     write_parallel,
 )
+from headlights.translation.corpus.reading import has_blank_side
 
 LOOK_LIKE_ENDS = "a\u2028b\u2029c\u0085d\fe\vf\x1cg\x1dh\x1ei\rj"
 same_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -268,6 +269,7 @@ def test_read_refuses_what_it_cannot_tell(file: File) -> None:
 
 def test_blank_pairs_are_left_out_and_counted() -> None:
     sides = [("a", "b"), ("", "b"), ("a", " \t"), ("\u00a0", "\u2003\u200b"), (".", "-")]
+    assert [has_blank_side(*side) for side in sides] == [False, True, True, True, False]
     pairs = NonBlank(Pair(*side) for side in sides)
     assert [(pair.source, pair.target) for pair in pairs] == [("a", "b"), (".", "-")]
     assert pairs.dropped == 3

@@ -59,6 +59,19 @@ def is_blank(text: str) -> bool:
     return _BLANK.fullmatch(text) is not None
 
 
+def has_blank_side(source: str, target: str) -> bool:
+    """Whether nothing can be learned from a pair, nor scored: its source or its target is blank.
+
+    Args:
+        source: Any text.
+        target: Its translation.
+
+    Returns:
+        True if `is_blank` says so of either.
+    """
+    return is_blank(source) or is_blank(target)
+
+
 class NonBlank:
     """Pairs without those that have a blank side, counted on the way.
 
@@ -75,7 +88,7 @@ class NonBlank:
 
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
-            if is_blank(pair.source) or is_blank(pair.target):
+            if has_blank_side(pair.source, pair.target):
                 self.dropped += 1
             else:
                 yield pair
