@@ -1,5 +1,6 @@
 """One trained toy run for all tests of the command, and the command as a function."""
 
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import tomli_w
 import torch
+from safetensors.torch import load_file, save_file
 
 from headlights.cli.app import run
 from tests.cli.pretrained_models import Made, save_model
@@ -31,7 +33,16 @@ class Result(NamedTuple):
         return line.removeprefix("headlights: ")
 
 
+def put_nan(path: Path) -> None:
+    """Replace all numbers of a file of weights by NaN."""
+    tensors = {name: torch.full_like(tensor, torch.nan) for name, tensor in load_file(path).items()}
+    save_file(tensors, path, {"format": "pt"})
+
+
 Command = Callable[..., Result]
+
+NAN = "the decoder's logits are NaN: the model is broken; train it again, with a lower training.learning_rate"
+"""What is said of a model whose parameters are NaN."""
 
 
 @pytest.fixture
@@ -63,6 +74,15 @@ def model(recipe: Path) -> Path:
     out = recipe.parent / "run"
     assert run(["train", "--recipe", str(recipe), "--out", str(out), "--device", "cpu"]) == 0
     return out
+
+
+@pytest.fixture(scope="session")
+def broken(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder whose parameters are all NaN, as a training that diverged may leave them."""
+    folder = tmp_path_factory.mktemp("broken") / "model"
+    shutil.copytree(model / "best", folder)
+    put_nan(folder / "model.safetensors")
+    return folder
 
 
 @pytest.fixture(scope="session")

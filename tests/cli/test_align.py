@@ -1,5 +1,6 @@
 """`headlights align`: a line of links for each pair, joined with those of a second model, and judged."""
 
+import gzip
 import re
 from pathlib import Path
 
@@ -34,6 +35,10 @@ def test_a_line_for_each_pair(
     out = tmp_path / "links"
     assert headlights("align", model, "--pairs", path, "-o", out).output == ""
     assert out.read_text() == result.output
+    packed = tmp_path / "links.gz"
+    assert headlights("align", model, "--pairs", path, "-o", packed).output == ""
+    assert gzip.decompress(packed.read_bytes()).decode() == result.output
+    assert "standard output (.gz too)" in " ".join(headlights("align", "-h").output.split())
 
 
 def test_two_models_are_joined(

@@ -6,17 +6,34 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import headlights.cli
 from headlights import __version__
-from headlights.cli import info
+from headlights.cli import info, memory
+from headlights.cli.app import app
 from tests.cli.conftest import Command
 
 # Without a buffer Python has nothing left to complain about at exit.
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+# As torch words it on a GPU and on Windows.
+GPU = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1 GiB"
+)
+WINDOWS = "[enforce fail at alloc_cpu.cpp:80] data. DefaultCPUAllocator: not enough memory: you tried to "
+WINDOWS += "allocate 96 bytes."
+
+
+def raise_(error: Exception) -> None:
+    """What a lambda cannot do."""
+    raise error
 
 
 def program(*arguments: str | Path, before: str = "") -> list[str]:
@@ -104,10 +121,11 @@ def test_bug_keeps_its_traceback(headlights: Command, monkeypatch: pytest.Monkey
     ("error", "expected"),
     [
         (OSError(13, "Permission denied", "/some/file"), "/some/file: Permission denied"),
+        (OSError(12, "Cannot allocate memory"), "Cannot allocate memory"),
         (ModuleNotFoundError("no module x", name="x"), "no module x; pip install 'headlights[all]'"),
         (ImportError("needs y: pip install 'headlights[view]'"), "needs y: pip install 'headlights[view]'"),
     ],
-    ids=["system", "module", "extra"],
+    ids=["system", "no-file", "module", "extra"],
 )
 def test_errors_of_the_system_are_one_line(
     headlights: Command, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str
@@ -130,6 +148,50 @@ def test_errors_that_only_look_like_the_systems_are_bugs(
         monkeypatch.setattr(platform, "python_version", broken)
         with pytest.raises(type(error)):
             headlights("info")
+
+
+@pytest.mark.parametrize(
+    ("ask", "size"),
+    [
+        (lambda: torch.empty(2**50), " for another 4503599627370496 bytes"),  # 2^50 numbers of 4 bytes
+        (lambda: np.empty(2**50), " for another 8.00 PiB"),
+        (lambda: bytearray(2**62), ""),
+        (lambda: raise_(torch.OutOfMemoryError(GPU)), " for another 20.00 GiB"),
+        (lambda: raise_(RuntimeError(WINDOWS)), " for another 96 bytes"),
+    ],
+    ids=["torch", "numpy", "python", "gpu", "windows"],
+)
+def test_want_of_memory_is_one_line(
+    headlights: Command, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], object], size: str
+) -> None:
+    monkeypatch.setattr(platform, "python_version", ask)
+    assert headlights("info").error == (
+        f"the memory did not suffice{size}; give it less at once, or end other programs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "cure"),
+    [
+        (("train", "--out", "run"), "training.train", "lower training.batch_tokens with --set, and raise "),
+        (
+            ("compare", "--out", "run"),
+            "comparing.compare",
+            "lower training.batch_tokens with --set, and raise ",
+        ),
+        (("translate", "model"), "translator.Translator.load", "lower --beam, or shorten the longest lines"),
+    ],
+    ids=["train", "compare", "translate"],
+)
+def test_want_of_memory_says_what_to_lower(
+    headlights: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], place: str, cure: str
+) -> None:
+    monkeypatch.setattr(f"headlights.translation.{place}", lambda *_, **__: raise_(MemoryError()))
+    assert headlights(*arguments).error.startswith(f"the memory did not suffice; {cure}")
+
+
+def test_the_commands_that_are_told_what_to_lower_are_there() -> None:
+    assert memory._CURES.keys() <= {command.name for command in app.registered_commands}
 
 
 def test_interrupted_before_anything_was_done(headlights: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """`headlights prepare` and training on what it wrote."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from headlights.cli.app import run
+from headlights.translation import encoding
 
 PAIRS = "".join(f"row {i} of it\triga {i}\n" for i in range(60))
 
@@ -47,6 +49,10 @@ def test_prepare_then_train(table: Path, tmp_path: Path, capsys: pytest.CaptureF
             ["--out", "x", "--pairs", os.fsdecode(b"\xff.tsv")],
             "\\udcff.tsv': the name is not UTF-8, as recipes are; rename it or its folder",
         ),
+        (
+            ["--out", os.fsdecode(b"\xff"), "--pairs", "no.tsv"],
+            "\\udcff': the name is not UTF-8, as recipes are; rename it or its folder",
+        ),
         (["--pairs", "no.tsv"], "Missing option '--out'"),
     ],
 )
@@ -65,7 +71,39 @@ def test_mistakes_are_one_line(
     assert not list(tmp_path.iterdir())
 
 
+def die(_texts: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_is_one_line(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "_encode_in_worker", die)
+    out = tmp_path / "prepared"
+    options = ["--set", "tokenizer.kind=word", "--set", "tokenizer.vocab_size=300", "--workers", "2"]
+    assert run(["prepare", "--pairs", str(table), "--out", str(out), *options]) == 2
+    assert capsys.readouterr().err == (
+        "headlights: a worker process was ended from outside, most often because the memory did not suffice; "
+        "give fewer --workers\n"
+    )
+    assert not out.exists()
+
+
 def test_training_on_what_is_no_prepared_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--prepared", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert "there is no prepared.json; expected a folder written by `headlights prepare`" in error
+
+
+def test_training_on_a_folder_whose_name_is_not_utf_8(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "prepared"
+    assert run(["prepare", "--pairs", str(table), "--out", str(out), "--workers", "1"]) == 0
+    renamed = out.rename(tmp_path / os.fsdecode(b"\xff"))
+    capsys.readouterr()
+    assert run(["train", "--prepared", str(renamed), "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "\\udcff': the name is not UTF-8, as recipes are; rename it or its folder" in error
+    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from headlights.cli import score as module
 from headlights.translation.translator import Translator
-from tests.cli.conftest import Command
+from tests.cli.conftest import NAN, Command
 
 CPU = ("--device", "cpu")
 SOURCES = ["red cat", "", "old dog runs", "cat", "\u00a0", "red old cat eats"]
@@ -62,6 +62,13 @@ def test_blank_pairs_alone_have_no_perplexity(headlights: Command, model: Path, 
     (tmp_path / "a.tsv").write_text("\tgatto\nred\t\n")
     result = headlights("score", model, "--pairs", tmp_path / "a.tsv", *CPU)
     assert result == (0, "\t\n\t\n", "left out 2 pairs with a blank side\n")
+
+
+@pytest.mark.parametrize("use", ["score", "align"])
+def test_a_broken_model_is_one_line(
+    headlights: Command, broken: Path, files: tuple[str | Path, ...], use: str
+) -> None:
+    assert headlights(use, broken, *files, *CPU).error == NAN
 
 
 def test_hopeless_targets_have_infinite_perplexity() -> None:

@@ -198,10 +198,37 @@ def test_place_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     assert headlights("translate", missing, "-o", tmp_path).error == (
         f"--output {tmp_path}: is a folder; expected a file to write"
     )
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert headlights("translate", missing, "-o", tmp_path / "out").error == (
-        f"--output {tmp_path}/out: may not be written; choose another place"
+    (tmp_path / "loose").symlink_to(tmp_path / "none" / "out")
+    assert headlights("translate", missing, "-o", tmp_path / "loose").error == (
+        f"--output {tmp_path}/loose: leads to the folder {tmp_path}/none, which is not there; make it first"
     )
+
+
+def test_a_file_is_made_in_its_folder_and_a_pipe_is_opened(
+    headlights: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, free = tmp_path / "closed", tmp_path / "open"
+    closed.mkdir()
+    free.mkdir()
+    (closed / "file").touch()
+    (free / "file").touch()
+    (free / "link").symlink_to(closed / "file")
+    (closed / "link").symlink_to(free / "file")
+    os.mkfifo(closed / "pipe")
+    os.mkfifo(free / "pipe")
+    # Root may write anywhere, so the system is not asked.
+    refused = (closed, free / "file", free / "pipe")
+    monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and Path(path) in refused))
+    missing = tmp_path / "no-model"
+    for path in (closed / "new", closed / "file", free / "link"):
+        assert headlights("translate", missing, "-o", path).error == (
+            f"--output {path}: no file may be made in {closed}, as replacing one needs; choose another place"
+        )
+    assert headlights("translate", missing, "-o", free / "pipe").error == (
+        f"--output {free}/pipe: may not be written; choose another place"
+    )
+    for path in (free / "new", free / "file", closed / "link", closed / "pipe"):
+        assert headlights("translate", missing, "-o", path).error.startswith(f"{missing} does not exist; ")
 
 
 def test_broken_input_and_model_are_named(headlights: Command, model: Path, tmp_path: Path) -> None:

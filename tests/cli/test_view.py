@@ -1,16 +1,19 @@
 """`headlights view`: from a model or a file to the terminal, a page, a picture and a file of weights."""
 
 import json
+import math
 import os
 import subprocess
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from headlights import view
-from tests.cli.conftest import Command
+from headlights.translation.translator import Translator
+from tests.cli.conftest import NAN, Command
 from tests.cli.test_app import program
 
 CPU = ("--device", "cpu")
@@ -64,6 +67,10 @@ def test_heads_of_a_file_are_averaged(headlights: Command, tmp_path: Path, shape
         ([], "view needs a sentence to translate: headlights view MODEL 'A sentence.'"),
         (["\u200b "], "view needs a sentence to translate: "),
         (["red", "--target", " "], "--target is blank: expected a translation of the sentence"),
+        (
+            ["red", "--target", "rosso", "--beam", "1"],
+            "--beam 1: changes nothing beside --target, with which ",
+        ),
         (["r\udcff"], "TEXT: is not UTF-8 at character 2; set the terminal to UTF-8"),
         (["red", "--target", "\udcff"], "--target: is not UTF-8 at character 1"),
         (["red", "--save", "a.txt"], "--save a.txt: expected a name that ends in .json, .npz, .safetensors"),
@@ -163,6 +170,7 @@ def test_lines_that_are_not_there_or_blank_are_refused(headlights: Command, tmp_
         (["--top", "2"], "--top"),
         (["--all"], "--all"),
         (["--truncate"], "--truncate"),
+        (["--device", "cpu"], "--device"),
     ],
 )
 def test_options_for_models_are_refused_beside_a_file(
@@ -237,6 +245,20 @@ def test_word_and_disk_that_take_no_weights_are_one_line(
         result = headlights(*arguments)
         assert result.status == 2
         assert result.errors == f"headlights: --save {tmp_path}/a.npz: {expected}\n"
+
+
+def test_a_broken_model_is_one_line(
+    headlights: Command, model: Path, broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for options in ((), ("--target", "rosso gatto")):
+        assert headlights("view", broken, "red cat", *options, *CPU).error == NAN
+    (found,) = Translator.load(model, device="cpu").align(["red cat"], ["rosso gatto"])
+    assert found.weights is not None
+    nan = replace(found, weights=found.weights * math.nan)
+    monkeypatch.setattr(Translator, "align", lambda *_: [nan])
+    assert headlights("view", model, "red cat", "--target", "rosso gatto", *CPU).error == (
+        f"{model}: its attention cannot be drawn: weights: expected finite numbers of at least 0, got nan"
+    )
 
 
 def test_output_is_utf_8_in_any_locale(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Command
+from headlights.watch import Record
+from tests.cli.conftest import Command, put_nan
 from tests.cli.pretrained_models import Made, copied, save_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the extra `hf` is not installed")
@@ -38,6 +39,52 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     folder = made("Bert")
     assert headlights("view", folder, *arguments, *CPU).error.startswith(expected.format(folder))
+
+
+def test_a_beam_beside_a_target_is_refused(headlights: Command, made: Made) -> None:
+    assert headlights("view", made("Marian"), "the", "--target", "cat", "--beam", "2", *CPU).error == (
+        "--beam 2: changes nothing beside --target, with which nothing is searched; leave one of them out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("Bert", ()), ("Bert", ("--top", "2")), ("Marian", ("--target", "cat"))]
+)
+def test_weights_that_are_nan_are_one_line(
+    headlights: Command, made: Made, tmp_path: Path, kind: str, options: tuple[str, ...]
+) -> None:
+    folder = copied(made, tmp_path, kind)
+    put_nan(folder / "model.safetensors")
+    name = "values" if "--top" in options else "weights"
+    assert headlights("view", folder, "the cat sleeps", *options, *CPU).error == (
+        f"{folder}: its attention cannot be drawn: {name}: expected finite numbers of at least 0, got nan"
+    )
+
+
+def test_layers_of_different_shapes_are_one_line(
+    headlights: Command, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("modules: two entries do not stack")
+
+    monkeypatch.setattr(Record, "stack", refuse)
+    for kind, options in (("Bert", ()), ("Marian", ("--target", "cat"))):
+        assert headlights("view", made(kind), "the", *options, *CPU).error == (
+            f"{made(kind)}: its attention cannot be drawn: modules: two entries do not stack"
+        )
+
+
+def test_want_of_memory_says_what_to_lower(
+    headlights: Command, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    encoder = transformers.models.bert.modeling_bert.BertEncoder
+    monkeypatch.setattr(encoder, "forward", refuse)
+    assert headlights("view", made("Bert"), "the", *CPU).error == (
+        "the memory did not suffice; shorten the text, or lower --beam or --top"
+    )
 
 
 def test_more_than_memory_and_pictures_take_is_refused(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from headlights._errors import InputError
 from headlights.translation.scoring import TargetScore
 from tests.translation.test_translator import ENGLISH, ITALIAN, ODD, build, forced
 
@@ -71,6 +72,18 @@ def test_a_score_does_not_depend_on_what_stands_beside_it() -> None:
     alone = translator.score(ENGLISH[:1], ITALIAN[:1])[0]
     beside = translator.score([*ENGLISH, "a " * 40], [*ITALIAN, "b " * 40])[0]
     assert beside.log_probability == pytest.approx(alone.log_probability, abs=1e-5)
+
+
+@pytest.mark.parametrize("use", ["score", "align"])
+def test_logits_that_are_nan_are_an_error(use: str) -> None:
+    translator = build()
+    with torch.no_grad():
+        for parameter in translator.model.decoder.parameters():
+            parameter.fill_(torch.nan)
+    with pytest.raises(
+        InputError, match=r"^the decoder's logits are NaN: the model is broken; train it again"
+    ):
+        getattr(translator, use)(ENGLISH, ITALIAN)
 
 
 def test_refusals() -> None:

@@ -8,7 +8,7 @@ NEEDED = ("typer", "rich", "pydantic", "tokenizers", "safetensors", "sacrebleu",
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 2 wrong input, 130 and 143 interrupted."""
+    """Run the command line and exit with its status, or with 2 where a package is missing; see `app.run`."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         print(

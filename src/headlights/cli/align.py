@@ -50,7 +50,9 @@ def command(
     reverse_align_head: Annotated[
         str | None, typer.Option(metavar="LAYER.HEAD", help="The same for --reverse.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: standard output (.gz too).")
+    ] = None,
     gold: Annotated[
         Path | None, typer.Option(help="True links, 0-0 sure and 0p0 possible: print the error rate.")
     ] = None,

@@ -26,6 +26,7 @@ from headlights.cli import (
     translate,
     view,
 )
+from headlights.cli.memory import memory_line
 
 app = typer.Typer(
     name="headlights",
@@ -64,11 +65,14 @@ def run(arguments: Sequence[str]) -> int:
         arguments: What follows `headlights`; nothing is `--help`.
 
     Returns:
-        The exit status: 0 done, 2 wrong input, 130 and 143 interrupted.
+        The exit status: 0 done, 1 `bench` found wrong results, 2 wrong input or too little memory or disk,
+            130 and 143 interrupted.
     """
+    given = list(arguments) or ["--help"]
+    command = given[0]  # parsing empties the list
     try:
         with _terminable():
-            code = _invoke(list(arguments) or ["--help"])
+            code = _invoke(given)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has what it wanted
         _drop_output()
@@ -80,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
         _say("terminated")
         return 128 + signal.SIGTERM
     except Exception as error:
-        return _ended_by(error)
+        return _ended_by(error, command)
     return code
 
 
@@ -116,7 +120,7 @@ def _invoke(arguments: list[str]) -> int:
     return 0
 
 
-def _ended_by(error: Exception) -> int:
+def _ended_by(error: Exception, command: str) -> int:
     """The status for errors of the input and of the system; any other is a bug and keeps its traceback."""
     if isinstance(error, CommandError):  # unknown option or command, missing argument
         context = getattr(error, "ctx", None)
@@ -126,11 +130,15 @@ def _ended_by(error: Exception) -> int:
     if isinstance(error, InputError):
         return _fail(str(error))
     if isinstance(error, OSError) and error.errno is not None:  # the system's word, not ours
-        _drop_output()
-        return _fail(f"{error.filename or 'standard output'}: {error.strerror}")
+        refused, place = _drop_output(), error.filename
+        if place is None and refused is not None and refused.errno == error.errno:
+            place = "standard output"
+        return _fail(str(error.strerror) if place is None else f"{place}: {error.strerror}")
     if isinstance(error, ImportError) and not (error.name or "").startswith("headlights"):
         hint = "" if "pip install" in str(error) else "; pip install 'headlights[all]'"
         return _fail(f"{error}{hint}")
+    if (line := memory_line(error, command)) is not None:
+        return _fail(line)
     return _ended_by_training(error)
 
 
@@ -154,13 +162,15 @@ def _ended_by_training(error: Exception) -> int:
     raise error
 
 
-def _drop_output() -> None:
-    """Send what standard output still holds nowhere, or Python complains about it at exit."""
+def _drop_output() -> OSError | None:
+    """Send what standard output will not take nowhere, or Python complains at exit; its reason, if any."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as refused:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return refused
+    return None
 
 
 def _fail(message: str) -> int:

@@ -199,7 +199,7 @@ def check_output(path: Path | None, option: str) -> None:
         option: What the user calls it.
 
     Raises:
-        UsageError: It is a folder, or it or its folder cannot be written.
+        UsageError: It is a folder, or the system would refuse to write it.
     """
     if path is None:
         return
@@ -207,8 +207,18 @@ def check_output(path: Path | None, option: str) -> None:
         raise UsageError(f"{option} {path}: is a folder; expected a file to write")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {path.parent}; make it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"{option} {path}: may not be written; choose another place")
+    if path.exists() and not path.is_file():  # a pipe or a device, which is opened as it stands
+        if not os.access(path, os.W_OK):
+            raise UsageError(f"{option} {path}: may not be written; choose another place")
+        return
+    # All else is written beside what a link leads to and renamed: what counts is not the file but its folder.
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise UsageError(f"{option} {path}: leads to the folder {folder}, which is not there; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{option} {path}: no file may be made in {folder}, as replacing one needs; choose another place"
+        )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlights.cli.common import UsageError
+from headlights.cli.memory import is_out_of_memory
 
 
 def is_pretrained(folder: Path) -> bool:
@@ -68,7 +69,7 @@ def load_pretrained(folder: Path, device: str | None) -> tuple[Any, Any]:
 
 @contextmanager
 def explained(folder: Path, trouble: str) -> Iterator[None]:
-    """Turn what transformers raises into one line.
+    """Turn what transformers raises, or what is raised for what it gives, into one line.
 
     Args:
         folder: The model's.
@@ -78,7 +79,8 @@ def explained(folder: Path, trouble: str) -> Iterator[None]:
         Nothing.
 
     Raises:
-        UsageError: The block raised; the message ends with the first line of its reason.
+        UsageError: The block raised; the message ends with the first line of its reason. Want of
+            memory is left to who knows what to lower.
     """
     try:
         yield
@@ -87,6 +89,8 @@ def explained(folder: Path, trouble: str) -> Iterator[None]:
     except (
         Exception
     ) as error:  # tokenizers and safetensors have no kinds of their own between this and theirs
+        if is_out_of_memory(error):
+            raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UsageError(f"{folder}: {trouble}: {reason}") from None
 

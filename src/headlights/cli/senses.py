@@ -40,6 +40,9 @@ def command(
 ) -> None:
     """Say what an ambiguous word means in each sentence, and which words decide it."""
     check_output(html, "--html")
+    if color is not None and (as_json or evaluate):
+        option, beside = "--color" if color else "--no-color", "--json" if as_json else "--evaluate"
+        raise UsageError(f"{option}: changes nothing beside {beside}; leave it out")
     if evaluate:
         if word is not None or sense or html is not None:
             raise UsageError(
@@ -49,8 +52,9 @@ def command(
         return
     if word is None or not sentences:
         raise UsageError("senses needs a word and a sentence: headlights senses table 'The table has data.'")
-    for number, text in enumerate((word, *sentences, *(sense or ()))):
-        check_text(text, "SENTENCES" if number else "WORD")
+    for name, texts in (("WORD", [word]), ("SENTENCES", sentences), ("--sense", sense or [])):
+        for text in texts:
+            check_text(text, name)
     senses = _senses(word, sense or [])
     from headlights.senses import disambiguate
 

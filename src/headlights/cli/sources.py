@@ -42,6 +42,7 @@ def find_maps(model: Path, reading: Reading) -> "dict[str, AttentionMap]":
             raise UsageError(f"{option}: is for files that end in {' or '.join(LINES)}; {model} does not")
     if model.is_file() or ((many or model.suffix in FORMATS) and not model.exists()):
         return _read_lines(model, reading) if many else {"self": _read_file(model, reading)}
+    _check_beam(reading)
     if is_pretrained(model):
         _check_texts(reading, "view needs a text: headlights view MODEL 'Some text.'")
         return watch_pretrained(model, reading)
@@ -87,6 +88,14 @@ def _check_texts(reading: Reading, needed: str) -> None:
         raise UsageError("--target is blank: expected a translation of the sentence")
 
 
+def _check_beam(reading: Reading) -> None:
+    if reading.target is not None and reading.beam is not None:
+        raise UsageError(
+            f"--beam {reading.beam}: changes nothing beside --target, with which nothing is searched; leave "
+            "one of them out"
+        )
+
+
 def word_map(found: "Translation", sentence: str) -> "AttentionMap":
     """A translation's attention between words, as it is drawn and written.
 
@@ -111,7 +120,7 @@ def word_map(found: "Translation", sentence: str) -> "AttentionMap":
 def _check_file(path: Path, reading: Reading) -> None:
     if not path.exists():
         raise UsageError(f"{path} does not exist; expected a file of weights or a model folder")
-    for option in reading.given("text", "target", "beam", "top", "truncate"):
+    for option in reading.given("text", "target", "beam", "top", "truncate", "device"):
         raise UsageError(f"{path} is a file of weights: {option} needs a model folder instead")
 
 
@@ -173,4 +182,7 @@ def _translate(model: Path, reading: Reading) -> "AttentionMap":
         (found,) = translator.align([sentence], [reading.target])
     if found.weights is None:
         raise UsageError(f"{model} was trained without attention: there is nothing to view")
-    return word_map(found, sentence)
+    try:
+        return word_map(found, sentence)
+    except ValueError as error:  # numbers that are no weights
+        raise UsageError(f"{model}: its attention cannot be drawn: {error}") from None

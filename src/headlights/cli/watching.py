@@ -107,7 +107,7 @@ class _Reader:
         inputs = self._encode(self.reading.text, "text")
         tokens = self._tokens(inputs["input_ids"])
         record = self._watch(inputs, len(tokens) ** 2, len(tokens))
-        return {"self": _map(record.stack(), tokens, tokens, _shorten(self.reading.text))}
+        return {"self": self._map(record, None, (tokens, tokens), _shorten(self.reading.text))}
 
     def read_pair(self) -> "dict[str, AttentionMap]":
         """The attention of an encoder and a decoder over a text and its target."""
@@ -126,7 +126,7 @@ class _Reader:
         target = self.tokenizer.decode(labels[0], skip_special_tokens=True)
         title = f"{_shorten(self.reading.text)} → {_shorten(target)}"
         words = {"cross": (source, written), "encoder": (source, source), "decoder": (seen, seen)}
-        return {part: _map(record.stack(names[part]), *words[part], f"{part}: {title}") for part in PARTS}
+        return {part: self._map(record, names[part], words[part], f"{part}: {title}") for part in PARTS}
 
     def _encode(self, text: str, name: str, **options: Any) -> dict[str, Any]:
         """Token ids (1, N), and what else the model takes with them."""
@@ -197,6 +197,23 @@ class _Reader:
             self.model(**inputs)
         return record
 
+    def _map(
+        self,
+        record: "Record",
+        modules: Sequence[str] | None,
+        words: tuple[Sequence[str], Sequence[str]],
+        title: str,
+    ) -> "AttentionMap":
+        """What was recorded of some modules, or of all, with its source and target words."""
+        from headlights import view
+
+        with explained(self.folder, "its attention cannot be drawn"):
+            stacked = record.stack(modules)
+            if isinstance(stacked, tuple):
+                values, indices = stacked
+                return view.AttentionMap(*words, values=values, indices=indices, title=title)
+            return view.AttentionMap(*words, weights=stacked, title=title)
+
     def _check_size(self, pairs: int) -> None:
         config = self.model.config
         heads = getattr(config, "num_hidden_layers", 1) * getattr(config, "num_attention_heads", 1)
@@ -225,15 +242,6 @@ def _names_of_parts(record: "Record", model: Any) -> Mapping[str, list[str]]:
         part = "encoder" if name in encoder else "cross" if _CROSS.search(name) else "decoder"
         names[part].append(name)
     return names
-
-
-def _map(stacked: Any, source: Sequence[str], target: Sequence[str], title: str) -> "AttentionMap":
-    from headlights import view
-
-    if isinstance(stacked, tuple):
-        values, indices = stacked
-        return view.AttentionMap(source, target, values=values, indices=indices, title=title)
-    return view.AttentionMap(source, target, weights=stacked, title=title)
 
 
 def _shorten(text: str) -> str:

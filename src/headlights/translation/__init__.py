@@ -1,8 +1,12 @@
 """Layer 2, what attention was invented for: a translator trained on your own parallel text.
 
-The road, in reading order: `corpus` -> `tokenizer` -> `batches` -> `encoders` -> `decoding` -> `forcing` ->
-`focus` -> `decoders` -> `positions` -> `transformer_layers` -> `transformer` -> `architectures` -> `model` ->
-`prefixes` -> `trace` -> `hypotheses` -> `search` -> `sampling` -> `ensemble` -> `scoring` -> `translations`
--> `translator`; and around it `recipe`, `data`, `losses`, `training`, `starting`, `runs`, `locks`, `folders`,
-`alignment`, `evaluation`, `progress`.
+The road, in reading order: `corpus` -> `words` -> `tokenizer` -> `sentences` -> `subwords` -> `batches` ->
+`dropout` -> `encoders` -> `decoding` -> `forcing` -> `focus` -> `unrolled` -> `decoders` -> `positions` ->
+`transformer_layers` -> `transformer` -> `architectures` -> `losses` -> `model` -> `prefixes` -> `trace` ->
+`hypotheses` -> `candidates` -> `search` -> `sampling` -> `ensemble` -> `scoring` -> `alignment` ->
+`translations` -> `translator`.
+
+Around it, for training: `recipe`, `prepared`, `data`, `starting`, `rates`, `averaging`, `processes`,
+`updates`, `judging`, `progress`, `board`, `locks`, `runs`, `trainer`, `training`; to prepare a corpus: `ids`,
+`encoding`, `preparing`; and `folders`, `side_by_side`, `evaluation`, `symmetrisation`, `comparing`.
 """

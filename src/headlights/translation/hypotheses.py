@@ -61,16 +61,9 @@ class Ended(NamedTuple):
         return Hypothesis(ids, self.score, self.normalised_score, weights, bool(self.last))
 
 
-def nan_logits(sentence: int) -> InputError:
-    """The error to raise where a decoder's logits are NaN.
-
-    Args:
-        sentence: Its place in the batch.
-
-    Returns:
-        The error, which says what to do.
-    """
+def nan_logits() -> InputError:
+    """The error to raise where a decoder's logits are NaN; it says what to do."""
     return InputError(
-        f"the decoder's logits for sentence {sentence} are NaN: the model is broken; train it again, "
-        "with a lower training.learning_rate"
+        "the decoder's logits are NaN: the model is broken; train it again, with a lower "
+        "training.learning_rate"
     )

@@ -248,9 +248,8 @@ class _Draw:
         """Note the translations that end here, by end mark or limit; the rows that go on."""
         over = tokens == self.eos_id
         closing = over | (self.limits <= step + 1)
-        for row, score in enumerate(self.totals.tolist()):
-            if math.isnan(score):
-                raise nan_logits(self.rows[row][0])
+        if any(map(math.isnan, self.totals.tolist())):
+            raise nan_logits()
         for row in closing.nonzero().flatten().tolist():
             score = float(self.totals[row])
             last = () if over[row] else (int(tokens[row]),)

@@ -1,5 +1,6 @@
 """Given translations: how probable a model finds them, and where it looks while it writes them."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor
 
 from headlights.translation.batches import Batch, TokenBatches
-from headlights.translation.corpus import is_blank
+from headlights.translation.corpus.reading import has_blank_side
 from headlights.translation.ensemble import Ensemble
-from headlights.translation.hypotheses import Hypothesis
+from headlights.translation.hypotheses import Hypothesis, nan_logits
 from headlights.translation.losses import log_probabilities
 from headlights.translation.model import TranslationModel
 from headlights.translation.tokenizer import Encoded, Tokenizer
@@ -58,7 +59,7 @@ class GivenPairs:
             The pairs, in order.
         """
         pairs = enumerate(zip(sources, targets, strict=True))
-        places = [place for place, sides in pairs if not any(map(is_blank, sides))]
+        places = [place for place, sides in pairs if not has_blank_side(*sides)]
         return cls(
             places,
             source.encode_batch([sources[place] for place in places]),
@@ -97,6 +98,9 @@ def score_batch(model: TranslationModel | Ensemble, batch: Batch) -> list[float]
 
     Returns:
         B summed natural log-probabilities, end marks included.
+
+    Raises:
+        InputError: One is NaN.
     """
     return _sums(model, batch, model(batch).states)
 
@@ -111,6 +115,9 @@ def force_batch(model: TranslationModel | Ensemble, batch: Batch) -> list[Hypoth
 
     Returns:
         B hypotheses, with attention if the model has any.
+
+    Raises:
+        InputError: A score is NaN.
     """
     decoded = model(batch, need_weights=True)
     scores = _sums(model, batch, decoded.states)
@@ -133,4 +140,7 @@ def _sums(model: TranslationModel | Ensemble, batch: Batch, states: Tensor) -> l
     chosen = log_probabilities(states[real], batch.target_out[real], model.decoder.project).cpu()
     # Added up in long numbers, so that no padding and no order of batches shows in a sum.
     parts = chosen.split_with_sizes(batch.target_lengths.tolist())
-    return [float(part.double().sum()) for part in parts]
+    sums = [float(part.double().sum()) for part in parts]
+    if any(map(math.isnan, sums)):
+        raise nan_logits()
+    return sums

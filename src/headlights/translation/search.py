@@ -245,7 +245,7 @@ class _Search:
     def _undecided(self, sentence: int, hope: float) -> bool:
         """Whether an open hypothesis worth `hope` may still come before the `n_best` best ended ones."""
         if math.isnan(hope):
-            raise nan_logits(sentence)
+            raise nan_logits()
         if hope == -math.inf:
             return False
         ended = sorted((e.normalised_score for e in self.ended[sentence]), reverse=True)
