@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from headlights.cli.allocator import keep_freed_memory
 from headlights.translation import trainer
 from headlights.translation.batches import Batch
 from headlights.translation.evaluation import bleu
@@ -95,12 +96,13 @@ def speed(job: dict[str, Any], turns: Turns) -> None:
 
 
 def decode(job: dict[str, Any], turns: Turns) -> None:
-    """Translate the test set in turns."""
+    """Translate the test set in turns, with threads and memory as the command has them."""
+    keep_freed_memory()
     dtype = getattr(torch, job.get("dtype", "float32"))
     translator, lines = Translator.load(job["model"], dtype=dtype), _lines(job["sources"])[: job["lines"]]
     # As the other does: no attention is kept, and a sentence ends when the whole beam has.
     options: dict[str, Any] = {"beam": 5, "patience": 1.0, "alignment": False}
-    options["workers"] = torch.get_num_threads()  # as the command does
+    options["workers"] = torch.get_num_threads()
     translator.translate(lines[:WARM_UP_LINES], **options)
     turns.tell(parameters=sum(each.numel() for each in translator.model.parameters()))
     while True:

@@ -134,6 +134,15 @@ def test_a_long_sentence_does_not_keep_later_batches_small() -> None:
     assert [len(batch.indices) for batch in batches] == [1, 5, 5]
 
 
+def test_the_last_batches_of_several_workers_are_smaller() -> None:
+    # 40 sentences of 2 tokens. Of two workers, each batch is a quarter of what is left: 20 tokens at most,
+    # then 15 of 60, 11 of 46 (14 are gone), 9 of 36, 7 of 28, and no less than a quarter of 20.
+    batches = source_batches([[5]] * 40, max_tokens=20, pad_id=PAD, eos_id=EOS, workers=2)
+    assert [len(batch.indices) for batch in batches] == [10, 7, 5, 4, 3, 2, 2, 2, 2, 2, 1]
+    alone = source_batches([[5]] * 40, max_tokens=20, pad_id=PAD, eos_id=EOS)
+    assert [len(batch.indices) for batch in alone] == [10] * 4
+
+
 def test_ordered_batches_begin_with_the_longest_and_restore_the_order() -> None:
     lengths = [(k * 5 % 13, k * 3 % 11) for k in range(47)]
     ordered = list(build(lengths).ordered())
@@ -150,11 +159,12 @@ def test_pairs_above_max_length_are_dropped_and_counted() -> None:
 
 
 @unhurried
-@given(st.lists(st.integers(0, 19), max_size=37), st.integers(1, 59))
-def test_source_batches_hold_every_sentence_once(lengths: list[int], max_tokens: int) -> None:
+@given(st.lists(st.integers(0, 19), max_size=37), st.integers(1, 59), st.integers(1, 3))
+def test_source_batches_hold_every_sentence_once(lengths: list[int], max_tokens: int, workers: int) -> None:
     seen = []
     sentences = [ids_of(n, i) for i, n in enumerate(lengths)]
-    for batch in source_batches(sentences, max_tokens=max_tokens, pad_id=PAD, eos_id=EOS):
+    batches = source_batches(sentences, max_tokens=max_tokens, pad_id=PAD, eos_id=EOS, workers=workers)
+    for batch in batches:
         seen += batch.indices.tolist()
         assert len(batch.indices) == 1 or batch.source.numel() <= max_tokens
         for row, index in enumerate(batch.indices.tolist()):

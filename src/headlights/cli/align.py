@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.common import (
     CHUNK,
     AlignHead,
@@ -70,6 +71,7 @@ def command(
     from headlights.translation.symmetrisation import METHODS
 
     set_threads(threads)
+    keep_freed_memory()
     check_output(output, "--output")
     if symmetrise is not None and symmetrise not in METHODS:
         raise UsageError(f"--symmetrise {symmetrise}: expected one of {', '.join(METHODS)}")

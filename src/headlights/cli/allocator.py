@@ -1,4 +1,4 @@
-"""Memory that a long training gives back and takes again, thousands of times."""
+"""Memory that training and translating give back and take again, thousands of times."""
 
 import ctypes
 
@@ -8,7 +8,7 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
 def keep_freed_memory() -> None:
     """Have the C library keep what is freed, rather than give it back to the system.
 
-    The system clears each page that it gives, which takes an update of a small model a tenth of its time. The
+    The system clears each page that it gives, which takes a small model up to a tenth of its time. The
     process stays as large as it once was. Of glibc; with other libraries nothing is changed.
     """
     try:

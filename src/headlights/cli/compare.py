@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.common import (
     Beam,
     Device,
@@ -66,6 +67,7 @@ def command(
     from headlights.translation.recipe import load_recipe
 
     set_threads(threads)
+    keep_freed_memory()
     _check_plot(plot)
     train = paths_of(source, target, pairs)
     valid = paths_of(valid_source, valid_target, valid_pairs, "--valid-")

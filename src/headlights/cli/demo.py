@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.common import Device, Threads, UsageError, check_device, set_threads
 from headlights.cli.sources import word_map
 
@@ -38,6 +39,7 @@ def command(
     from headlights.translation.recipe import load_recipe
 
     set_threads(threads)
+    keep_freed_memory()
     check_device(device)
     _clear(out)
     recipe = load_recipe("demo").changed({"training.max_minutes": seconds / 60.0, "training.seed": seed})

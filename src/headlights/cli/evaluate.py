@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from headlights._counted import counted
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.common import (
     AlignHead,
     Beam,
@@ -45,6 +46,7 @@ def command(
     from headlights.translation.translator import Translator
 
     set_threads(threads)
+    keep_freed_memory()
     paths = paths_of(source, target, pairs)
     if paths:
         filled = NonBlank(read(paths))

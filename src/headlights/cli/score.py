@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headlights._counted import counted
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.common import (
     CHUNK,
     Device,
@@ -46,6 +47,7 @@ def command(
     from headlights.translation.translator import Translator
 
     set_threads(threads)
+    keep_freed_memory()
     check_output(output, "--output")
     text = read_pairs(source, target, pairs, "score")
     translator = Translator.load(model, device=check_device(device))

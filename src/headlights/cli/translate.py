@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headlights.cli.allocator import keep_freed_memory
 from headlights.cli.attention_output import BETWEEN, AttentionOutput
 from headlights.cli.common import (
     AlignHead,
@@ -110,6 +111,7 @@ def command(
     from headlights.translation.translator import Translator
 
     set_threads(threads)
+    keep_freed_memory()
     check_output(output, "--output")
     attention = AttentionOutput(output_attention, attention_between)
     attention.check(output)

@@ -280,7 +280,12 @@ class TokenBatches:
 
 
 def source_batches(
-    source: Sentences | Iterable[Sequence[int]], *, max_tokens: int, pad_id: int, eos_id: int
+    source: Sentences | Iterable[Sequence[int]],
+    *,
+    max_tokens: int,
+    pad_id: int,
+    eos_id: int,
+    workers: int = 1,
 ) -> Iterator[SourceBatch]:
     """Batches of sentences to translate: longest first; `indices` restores the order.
 
@@ -289,6 +294,8 @@ def source_batches(
         max_tokens: Budget of a batch, as rows times longest row. A longer sentence is a batch of its own.
         pad_id: Id that fills rows up.
         eos_id: Id that ends a sentence.
+        workers: How many take batches, one at a time. Of several, the last batches are smaller, down to a
+            quarter, so that none works long after the others are done.
 
     Yields:
         Batches, on the CPU.
@@ -299,21 +306,26 @@ def source_batches(
     _check_budget(max_tokens)
     sentences = source if isinstance(source, Sentences) else Sentences.of(source)
     order = sentences.lengths.argsort(descending=True, stable=True)
-    for rows in _cut(order, sentences.lengths[order] + 1, max_tokens):
+    for rows in _cut(order, sentences.lengths[order] + 1, max_tokens, workers):
         padded = sentences.padded(rows, pad_id=pad_id, eos_id=eos_id)
         yield SourceBatch(source=padded, source_lengths=sentences.lengths[rows] + 1, indices=rows)
 
 
-def _cut(rows: Tensor, longest: Tensor, max_tokens: int) -> list[Tensor]:
-    """Cut rows, in their order, into as few batches as the budget allows."""
+def _cut(rows: Tensor, longest: Tensor, max_tokens: int, workers: int = 1) -> list[Tensor]:
+    """Cut rows, in their order, into as few batches as the budget allows; for `workers`, small at the end."""
     sizes: list[int] = []
     size = width = 0
+    left = int(longest.sum())
+    budget = max_tokens
     for length in longest.tolist():
         width = max(width, length)
-        if size and width * (size + 1) > max_tokens:
+        if size and width * (size + 1) > budget:
             sizes.append(size)
             size, width = 0, length
+        if not size and workers > 1:  # half of an even share of what is left
+            budget = min(max_tokens, max(max_tokens // 4, left // (2 * workers)))
         size += 1
+        left -= length
     return list(rows.split_with_sizes([*sizes, size])) if size else []
 
 

@@ -115,7 +115,7 @@ class Translator:
         alignment: bool = True,
         attention: bool = False,
         align_head: Head | None = None,
-        batch_tokens: int = 3072,
+        batch_tokens: int = 4096,
         workers: int = 1,
     ) -> list[Translation]:
         """Translate lines of text.
@@ -189,7 +189,9 @@ class Translator:
         filled = [index for index, line in enumerate(lines) if not is_blank(line)]
         ids = [encoded[index].ids for index in filled]
         source, most = self.source_tokenizer, -(-batch_tokens // workers)
-        batches = source_batches(ids, max_tokens=most, pad_id=source.pad_id, eos_id=source.eos_id)
+        batches = source_batches(
+            ids, max_tokens=most, pad_id=source.pad_id, eos_id=source.eos_id, workers=workers
+        )
 
         def find(batch: SourceBatch) -> list[list[Hypothesis]]:
             places = [filled[place] for place in batch.indices.tolist()]
