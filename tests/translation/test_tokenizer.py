@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headlights.translation import _pieces
 from headlights.translation.tokenizer import Encoded, Tokenizer
 from headlights.translation.words import words
 
@@ -303,3 +304,9 @@ def test_broken_files_are_one_clear_line(content: bytes | None, reason: str, tmp
         Tokenizer.load(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_whole_text_is_placed_as_broken_text_is(text: str) -> None:
+    data = text.encode()
+    assert _pieces._decode(data) == _pieces._decode_broken(data)

@@ -121,6 +121,17 @@ def place_pieces(pieces: Sequence[bytes]) -> tuple[str, tuple[int | None, ...], 
 
 def _decode(data: bytes) -> tuple[str, list[int]]:
     """The text of some bytes, and for each byte the index of the character that it is part of."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return _decode_broken(data)
+    if text.isascii():
+        return text, list(range(len(text)))
+    return text, [index for index, character in enumerate(text) for _ in character.encode()]
+
+
+def _decode_broken(data: bytes) -> tuple[str, list[int]]:
+    """The same of bytes some of which are no UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = ""
     place: list[int] = []

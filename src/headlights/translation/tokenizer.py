@@ -187,8 +187,22 @@ class Tokenizer:
         Raises:
             ValueError: An id is not in the vocabulary.
         """
-        _, owners, found = self._read(ids)
-        return Encoded(tuple(ids), owners, found)
+        return self.read(ids)[1]
+
+    def read(self, ids: Sequence[int]) -> tuple[str, Encoded]:
+        """What `decode` and `decode_words` give, in the time of one.
+
+        Args:
+            ids: Token ids.
+
+        Returns:
+            The text, and its words with the ids.
+
+        Raises:
+            ValueError: An id is not in the vocabulary.
+        """
+        text, owners, found = self._read(ids)
+        return text, Encoded(tuple(ids), owners, found)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         r"""The ids as strings to show to people.

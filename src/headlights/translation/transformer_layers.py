@@ -132,7 +132,7 @@ class FeedForward(nn.Module):
         Returns:
             The same shape.
         """
-        return self.residual.leave(x, self.narrow(self.widen(self.residual.enter(x)).relu()))
+        return self.residual.leave(x, self.narrow(self.widen(self.residual.enter(x)).relu_()))
 
 
 class EncoderLayer(nn.Module):

@@ -77,8 +77,7 @@ class Wording:
         Returns:
             The translation.
         """
-        target = self.target_tokenizer.decode_words(hypothesis.ids)
-        text = self.target_tokenizer.decode(hypothesis.ids)
+        text, target = self.target_tokenizer.read(hypothesis.ids)
         made = self.given(source, target, hypothesis, text=text)
         unknown = [
             word
