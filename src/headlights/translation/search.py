@@ -16,9 +16,8 @@ from headlights.translation.prefixes import Prefixes, check_limits
 from headlights.translation.trace import Trace
 
 MOST_PENALTY = 20  # of the longest output allowed, the power is still a number
-PART = (
-    256  # rows whose logits a processor has in memory at once; for all, asking for the memory takes longest
-)
+# Rows whose logits a processor has in memory at once; for all, asking for the memory takes longest.
+PART = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,8 @@ class Translator:
                 that the model does not know stay as they are.
             replace_unknown: Write the source word that was looked at most in the place of an unknown word;
                 only vocabularies of kind "word" have any, and `tokens` still says where.
-            alignment: Tell which words belong together and with what `weights`; without it a Transformer is a
-                tenth faster.
+            alignment: Tell which words belong together and with what `weights`; without it a Transformer is
+                faster.
             attention: Keep the attention between tokens as well.
             align_head: (layer, head), from 0: whose attention `weights`, `alignment` and `replace_unknown` go
                 by. Default: the mean of all.
@@ -276,6 +276,7 @@ class Translator:
         Raises:
             TypeError: `sources` or `targets` is a single text, or holds something that is no text.
             ValueError: There are not as many targets as sources.
+            InputError: The model's logits are NaN.
         """
         results = [TargetScore(0.0, 0) for _ in targets]
         pairs = self._given("score", sources, targets)
