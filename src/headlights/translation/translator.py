@@ -246,6 +246,7 @@ class Translator:
         Raises:
             TypeError: `sources` or `targets` is a single text, or holds something that is no text.
             ValueError: There are not as many targets as sources, or the model has no such head.
+            InputError: The model's logits are NaN.
         """
         self._check_head(align_head)
         wording = self._wording(attention=attention, align_head=align_head)
