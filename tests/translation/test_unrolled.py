@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headlights.translation.unrolled import Linear, Repeated, gru_cell, lstm_cell, once
+from headlights.translation.unrolled import Linear, Repeated, gru_cell, lstm_cell, once, repeated
 from tests.attention.oracle import close
 
 B, E_IN, E, T = 3, 4, 5, 6
 
-both_ways = pytest.mark.parametrize("linear", [once, Repeated])
+both_ways = pytest.mark.parametrize("linear", [once, repeated])
 
 
 def drawn(*shape: int) -> Tensor:
@@ -34,7 +34,7 @@ def test_gradients_are_those_of_step_after_step(with_bias: bool) -> None:
     x, weight = drawn(B, T, E_IN), drawn(E, E_IN + E)
     bias = drawn(E) if with_bias else None
     parameters = [x, weight] if bias is None else [x, weight, bias]
-    found, expected = (over_steps(linear, x, weight, bias) for linear in (Repeated, once))
+    found, expected = (over_steps(linear, x, weight, bias) for linear in (repeated, once))
     assert torch.equal(found, expected)
     upstream = torch.randn_like(found)
     ours, theirs = (torch.autograd.grad(each, parameters, upstream) for each in (found, expected))
@@ -43,7 +43,7 @@ def test_gradients_are_those_of_step_after_step(with_bias: bool) -> None:
 
 def test_a_second_way_back_counts_nothing_twice() -> None:
     x, weight = drawn(B, T, E_IN), drawn(E, E_IN + E)
-    found = over_steps(Repeated, x, weight, None)
+    found = over_steps(repeated, x, weight, None)
     torch.autograd.backward(found.sum(), retain_graph=True)
     assert weight.grad is not None
     first = weight.grad.clone()
@@ -54,7 +54,7 @@ def test_a_second_way_back_counts_nothing_twice() -> None:
 
 def test_steps_without_a_gradient_count_nothing() -> None:
     weight = drawn(E, E_IN)
-    apply = Repeated(weight, None)
+    apply = repeated(weight, None)
     rows = [drawn(B, E_IN) for _ in range(3)]
     results = [apply(each) for each in rows]
     torch.autograd.backward(results[1].sum())
@@ -62,10 +62,26 @@ def test_steps_without_a_gradient_count_nothing() -> None:
     assert close(weight.grad, rows[1].sum(0).expand(E, E_IN))
 
 
+def test_a_product_of_each_example_its_own_matrix() -> None:
+    x, matrices = drawn(T, B, 2, E_IN), drawn(B, E_IN, E)
+
+    def run(product: Callable[[Tensor], Tensor]) -> Tensor:
+        state = torch.zeros(B, 2, E, dtype=x.dtype)
+        for inputs in x:
+            state = torch.tanh(product(inputs * state.mean(-1, keepdim=True).exp()))
+        return state
+
+    found, expected = run(Repeated(matrices)), run(lambda inputs: inputs @ matrices)
+    assert torch.equal(found, expected)
+    upstream = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad(each, [x, matrices], upstream) for each in (found, expected))
+    assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
 def test_autocast_makes_the_weight_short_once() -> None:
     weight, x = torch.randn(E, E_IN).requires_grad_(), torch.randn(B, E_IN).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        apply = Repeated(weight, None)
+        apply = repeated(weight, None)
         found = apply(x)
         expected = F.linear(x, weight)
     assert found.dtype == torch.bfloat16

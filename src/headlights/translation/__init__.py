@@ -1,7 +1,7 @@
 """Layer 2, what attention was invented for: a translator trained on your own parallel text.
 
 The road, in reading order: `corpus` -> `words` -> `tokenizer` -> `sentences` -> `subwords` -> `batches` ->
-`dropout` -> `encoders` -> `decoding` -> `forcing` -> `focus` -> `unrolled` -> `decoders` -> `positions` ->
+`dropout` -> `encoders` -> `decoding` -> `forcing` -> `unrolled` -> `focus` -> `decoders` -> `positions` ->
 `transformer_layers` -> `transformer` -> `architectures` -> `losses` -> `model` -> `prefixes` -> `trace` ->
 `hypotheses` -> `candidates` -> `search` -> `sampling` -> `ensemble` -> `scoring` -> `alignment` ->
 `translations` -> `translator`.

@@ -13,7 +13,7 @@ from headlights.translation.dropout import Dropout, WordDropout, dropout
 from headlights.translation.encoders import RECURRENT, Cell, Memory, check_choice, init_recurrent
 from headlights.translation.focus import Focus, Sources
 from headlights.translation.forcing import own_words
-from headlights.translation.unrolled import Linear, Repeated, gru_cell, lstm_cell, once
+from headlights.translation.unrolled import Linear, gru_cell, lstm_cell, once, repeated
 
 Mix = Literal["concat", "add"]
 QueryOrder = Literal["previous", "current", "between"]
@@ -260,7 +260,9 @@ class RecurrentDecoder(StepByStep, nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         outputs: list[Tensor] = []
         weights: list[Tensor] = []
-        maps = self._maps(Repeated)
+        maps = self._maps(repeated)
+        if state.sources is not None:
+            state = replace(state, sources=state.sources.for_many_steps())
         for token in embedded.unbind(1):
             output, state, seen = self._go_on(token, state, maps, need_weights=need_weights)
             outputs.append(output if state.fed is None else state.fed)

@@ -1,13 +1,14 @@
 """Where a recurrent decoder looks: its attention over the memory, made ready once per sentence."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from headlights.attention import Mask, PreparedKey, Score, attend, masks, observations, scores
 from headlights.translation.encoders import Memory
+from headlights.translation.unrolled import Repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,18 @@ class Sources:
         values: What is averaged, float, shape (B, M, E_v).
         lengths: Real source tokens, int64, shape (B,).
         mask: Shows each sentence its real tokens.
+        average: Averages the values with weights (B, N, M); None: the attention does it.
     """
 
     prepared: PreparedKey
     values: Tensor
     lengths: Tensor
     mask: Mask
+    average: Repeated | None = None
+
+    def for_many_steps(self) -> "Sources":
+        """The same for queries that come step by step, with one product for the gradient of the values."""
+        return replace(self, average=Repeated(self.values))
 
     def select(self, indices: Tensor) -> "Sources":
         """Take some of the sentences.
@@ -98,13 +105,13 @@ class Focus(nn.Module):
             context: Float, shape (B, N, E_v).
             weights: Float in 0..1, with gradient, shape (B, N, M), or None.
         """
-        if not need_weights:
-            context: Tensor = attend(
-                query, sources.prepared, sources.values, score=self.score, mask=sources.mask
-            )
+        average, values = sources.average, sources.values
+        if average is None and not need_weights:
+            context: Tensor = attend(query, sources.prepared, values, score=self.score, mask=sources.mask)
             return context, None
+        values = values if average is None else values[..., :0]  # values without columns cost nothing
         observe = observations.Weights(differentiable=True)
         context, weights = attend(
-            query, sources.prepared, sources.values, score=self.score, mask=sources.mask, observe=observe
+            query, sources.prepared, values, score=self.score, mask=sources.mask, observe=observe
         )
-        return context, weights
+        return context if average is None else average(weights), weights if need_weights else None

@@ -1,4 +1,4 @@
-"""Linear maps and GRU cells over many steps, whose gradients are made of all steps at once."""
+"""Products and GRU cells over many steps, whose gradients are made of all steps at once."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,78 +27,91 @@ def once(weight: Tensor, bias: Tensor | None) -> Linear:
 
 
 class Repeated:
-    """A linear map that is applied at each of many steps.
+    """A product with the same matrix at each of many steps.
 
-    Step by step, the gradient of its weight would be a product of few rows at each step, and a sum as large
-    as the weight: with a batch of 64 sentences that takes longer than the steps themselves. Here the rows and
+    Step by step, the gradient of the matrix would be a product of few rows at each step, and a sum as large
+    as the matrix: with a batch of 64 sentences that takes longer than the steps themselves. Here the rows and
     their gradients are noted down on the way back, and one product of all of them makes the gradient at the
-    end. With autocast the weight is made short once.
+    end. With autocast the matrix is made short once.
+
+    Args:
+        matrix: Shape (..., E_in, E_out).
+        bias: Shape (E_out,), or None.
+    """
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
+        self._ledger: _Ledger = {}
+        self._steps = 0
+        apply: Any = _Operands.apply  # torch leaves it without types
+        device = matrix.device.type
+        short = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else matrix.dtype
+        self._matrix, self._bias = apply(matrix, bias, short, self._ledger)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Multiply.
+
+        Args:
+            x: Float, shape (..., N, E_in).
+
+        Returns:
+            Shape (..., N, E_out), of autocast's type if there is one.
+        """
+        self._steps += 1
+        apply: Any = _Step.apply
+        applied: Tensor = apply(x.to(self._matrix.dtype), self._matrix, self._bias, self._steps, self._ledger)
+        return applied
+
+
+def repeated(weight: Tensor, bias: Tensor | None) -> Linear:
+    """A linear map for many steps.
 
     Args:
         weight: Shape (E_out, E_in).
         bias: Shape (E_out,), or None.
+
+    Returns:
+        The map, of inputs of shape (B, E_in).
     """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._ledger: _Ledger = {}
-        self._steps = 0
-        apply: Any = _Parameters.apply  # torch leaves it without types
-        device = weight.device.type
-        short = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        self._weight, self._bias = apply(weight, bias, short, self._ledger)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply the map.
-
-        Args:
-            x: Float, shape (B, E_in).
-
-        Returns:
-            Shape (B, E_out), of autocast's type if there is one.
-        """
-        self._steps += 1
-        apply: Any = _Step.apply
-        applied: Tensor = apply(x.to(self._weight.dtype), self._weight, self._bias, self._steps, self._ledger)
-        return applied
+    return Repeated(weight.mT, bias)
 
 
-class _Parameters(torch.autograd.Function):
-    """Weight and bias as the steps use them; on the way back it comes after all of them."""
+class _Operands(torch.autograd.Function):
+    """Matrix and bias as the steps use them; on the way back it comes after all of them."""
 
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, ledger: _Ledger
+        ctx: Any, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, ledger: _Ledger
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
-        ctx.ledger, ctx.dtypes = ledger, (weight.dtype, None if bias is None else bias.dtype)
-        return weight.to(dtype, copy=True), None if bias is None else bias.to(dtype, copy=True)
+        ctx.ledger, ctx.dtypes = ledger, (matrix.dtype, None if bias is None else bias.dtype)
+        return matrix.to(dtype, copy=True), None if bias is None else bias.to(dtype, copy=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        rows, gradients = (torch.cat(side) for side in zip(*ctx.ledger.values(), strict=True))
+        rows, gradients = (torch.cat(side, -2) for side in zip(*ctx.ledger.values(), strict=True))
         ctx.ledger.clear()
-        by_weight = (gradients.T @ rows).to(ctx.dtypes[0])
+        by_matrix = (rows.mT @ gradients).to(ctx.dtypes[0])
         by_bias = None if ctx.dtypes[1] is None else gradients.sum(0, dtype=ctx.dtypes[1])
-        return by_weight, by_bias, None, None
+        return by_matrix, by_bias, None, None
 
 
 class _Step(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, step: int, ledger: _Ledger
+        ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor | None, step: int, ledger: _Ledger
     ) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x, matrix)
         ctx.step, ctx.ledger = step, ledger
         with torch.autocast(x.device.type, enabled=False):
-            return F.linear(x, weight, bias)
+            return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        x, matrix = ctx.saved_tensors
         ctx.ledger[ctx.step] = x, gradient  # a second way back takes the place of the first
-        return gradient @ weight, None, None, None, None
+        return gradient @ matrix.mT, None, None, None, None
 
 
 def gru_cell(inputs: Tensor, hidden: Tensor, read: Linear, keep: Linear) -> Tensor:
