@@ -70,6 +70,20 @@ def test_s18_padding_has_no_influence_at_all(cell: Cell, layers: int) -> None:
         assert torch.equal(again.final, memory.final)
 
 
+@cells
+def test_embeddings_stand_beside_the_states(cell: Cell) -> None:
+    plain, encoder = make(cell), make(cell, embeddings=True)
+    encoder.load_state_dict(plain.state_dict())
+    without, memory = plain(padded(), LENGTHS), encoder(padded(filler=7), LENGTHS)
+    assert memory.states.shape == (3, 5, encoder.output_dim) == (3, 5, 6 + 5)
+    assert (encoder.final_dim, plain.final_dim, plain.output_dim) == (6, 6, 6)
+    assert torch.equal(memory.states[..., :6], without.states)
+    assert torch.equal(memory.final, without.final)
+    for row, ids in enumerate(SENTENCES):
+        assert torch.equal(memory.states[row, : len(ids), 6:], encoder.embedding.weight[ids])
+        assert (memory.states[row, len(ids) :] == 0).all()
+
+
 def test_padding_gets_no_gradient_and_its_embedding_stays_zero() -> None:
     encoder = make()
     assert (encoder.embedding.weight[0] == 0).all()

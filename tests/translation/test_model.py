@@ -117,6 +117,27 @@ def test_every_variant_is_chosen_by_name() -> None:
     assert isinstance(decoder.recurrent, nn.LSTM)
 
 
+@pytest.mark.parametrize("final", ["first", "every"])
+def test_attention_to_embeddings_beside_the_states(final: str) -> None:
+    plain = make(final=final)
+    model = make(final=final, embeddings_in_memory=True)
+    assert model.encoder.output_dim == model.config.memory_dim == plain.config.memory_dim + 5
+    decoder, plain_decoder = model.decoder, plain.decoder
+    assert isinstance(decoder, RecurrentDecoder)
+    assert isinstance(plain_decoder, RecurrentDecoder)
+    assert decoder.bridge.in_features == 6  # the final state is as wide as without
+    assert decoder.recurrent.input_size == plain_decoder.recurrent.input_size + 5  # the context is not
+    torch.autograd.backward(model.loss(batch([0, 1])).smoothed)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_embeddings_without_attention_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"embeddings_in_memory needs attention .*score 'none'; leave it out"
+    ):
+        make(score="none", embeddings_in_memory=True)
+
+
 def test_a_model_without_attention_has_no_weights() -> None:
     model = make(score="none")
     assert model.decoder.focus is None

@@ -39,6 +39,7 @@ class RecurrentConfig(_Architecture):
         final: Where the encoder's final state enters the decoder: it makes the "first" state, or it does and
             enters "every" cell too (S19).
         input_feeding: Show the next step what this one made its word of; for query "current", mix "concat".
+        embeddings_in_memory: Attend to the embedding of each source token beside its encoder state.
         tie: Tables that are one (S21): "none", "target" (target embedding and output layer) or "all" (the
             source embedding too).
         dropout: Probability of dropping a component of embeddings, states and outputs, in [0, 1).
@@ -63,18 +64,24 @@ class RecurrentConfig(_Architecture):
     query: QueryOrder = "previous"
     final: FinalUse = "first"
     input_feeding: bool = False
+    embeddings_in_memory: bool = False
     tie: Tie = "none"
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
     word_dropout: float = Field(0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _comparable(self) -> "RecurrentConfig":
-        memory_dim = 2 * self.encoder_dim
+        memory_dim = self.memory_dim
         if self.score in ("dot", "scaled-dot") and memory_dim != self.hidden_dim:
+            beside = f", beside embed_dim = {self.embed_dim}" if self.embeddings_in_memory else ""
             raise ValueError(
                 f"score {self.score!r} compares vectors of one width, but hidden_dim is {self.hidden_dim} "
                 f"and encoder states are {memory_dim} wide (two directions of encoder_dim = "
-                f"{self.encoder_dim}); set hidden_dim to {memory_dim} or choose score 'bilinear'"
+                f"{self.encoder_dim}{beside}); set hidden_dim to {memory_dim} or choose score 'bilinear'"
+            )
+        if self.embeddings_in_memory and self.score == "none":
+            raise ValueError(
+                "embeddings_in_memory needs attention to look at them, got score 'none'; leave it out"
             )
         if (self.score_scale is not None or self.learn_scale) and self.score != "dot":
             raise ValueError(
@@ -93,6 +100,11 @@ class RecurrentConfig(_Architecture):
         return self
 
     @property
+    def memory_dim(self) -> int:
+        """Width of the encoder states, of both directions, with the embeddings beside them if asked for."""
+        return 2 * self.encoder_dim + self.embed_dim * self.embeddings_in_memory
+
+    @property
     def attention_shape(self) -> tuple[int, int]:
         """Layers of attention to the source, and heads of each; (0, 0) without."""
         return (0, 0) if self.score == "none" else (1, 1)
@@ -103,7 +115,7 @@ class RecurrentConfig(_Architecture):
         Returns:
             A score between a decoder state and an encoder state; None for a model without attention.
         """
-        memory_dim = 2 * self.encoder_dim
+        memory_dim = self.memory_dim
         match self.score:
             case "additive":
                 return scores.Additive(self.hidden_dim, memory_dim, self.score_dim)
@@ -136,6 +148,7 @@ class RecurrentConfig(_Architecture):
             self.encoder_dim,
             cell=self.cell,
             layers=self.layers,
+            embeddings=self.embeddings_in_memory,
             dropout=self.dropout,
             word_dropout=self.word_dropout,
             pad_id=pad_id,
@@ -152,6 +165,7 @@ class RecurrentConfig(_Architecture):
             query=self.query,
             final=self.final,
             input_feeding=self.input_feeding,
+            final_dim=encoder.final_dim,
             dropout=self.dropout,
             word_dropout=self.word_dropout,
             pad_id=pad_id,

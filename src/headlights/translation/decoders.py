@@ -96,7 +96,7 @@ class RecurrentDecoder(StepByStep, nn.Module):
         vocab_size: Number of target tokens.
         embed_dim: Width of the target embedding.
         hidden_dim: Width of the state.
-        memory_dim: Width of the encoder states and of their final state.
+        memory_dim: Width of the encoder states.
         score: How a state is compared with the encoder states: any score, or a callable `(query, key) ->
             scores`. None: no attention at all, the final encoder state is all that the decoder sees.
         cell: "gru" or "lstm".
@@ -108,6 +108,7 @@ class RecurrentDecoder(StepByStep, nn.Module):
             beside the input of "every" cell as well.
         input_feeding: Put what a step makes its logits of beside the input of the next one, so that the
             decoder knows where it has looked. Only for attention with `query="current"`, `mix="concat"`.
+        final_dim: Width of the encoder's final state. Default: that of the encoder states.
         dropout: Probability of dropping a component of embeddings and outputs, in [0, 1).
         word_dropout: Probability of leaving a token unread in training, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
@@ -132,6 +133,7 @@ class RecurrentDecoder(StepByStep, nn.Module):
         query: QueryOrder = "previous",
         final: FinalUse = "first",
         input_feeding: bool = False,
+        final_dim: int | None = None,
         dropout: float = 0.0,
         word_dropout: float = 0.0,
         pad_id: int = 0,
@@ -154,7 +156,8 @@ class RecurrentDecoder(StepByStep, nn.Module):
         self.final, self.input_feeding = final, input_feeding
         self.embedding = nn.Embedding(vocab_size, embed_dim, padding_idx=pad_id)
         self.dropout, self.word_dropout = Dropout(dropout), WordDropout(word_dropout)
-        self.bridge = nn.Linear(memory_dim, hidden_dim * layers)
+        final_dim = final_dim or memory_dim
+        self.bridge = nn.Linear(final_dim, hidden_dim * layers)
         self.focus: Focus | None = None
         input_dim, output_dim = embed_dim, embed_dim + hidden_dim
         if score is not None:
@@ -162,7 +165,7 @@ class RecurrentDecoder(StepByStep, nn.Module):
             output_dim += self.focus.output_dim
             if mix == "concat" and query == "previous":
                 input_dim += self.focus.output_dim
-        input_dim += memory_dim * (final == "every") + embed_dim * input_feeding
+        input_dim += final_dim * (final == "every") + embed_dim * input_feeding
         self.recurrent = RECURRENT[cell](
             input_dim, hidden_dim, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )

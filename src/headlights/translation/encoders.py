@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -53,7 +54,8 @@ class Memory:
     """What an encoder leaves of a batch of source sentences.
 
     Attributes:
-        states: One state per source token, float, shape (B, M, E); zeros at padding.
+        states: One state per source token, float, shape (B, M, E), or with its embedding beside it, shape
+            (B, M, E + E_embed); zeros at padding.
         lengths: Real tokens per sentence, int64, shape (B,).
         final: The top layer's last hidden state, float, shape (B, E): after the last token, and beside it,
             from a bidirectional encoder, the backward one after the first token. From a Transformer, the
@@ -89,7 +91,8 @@ class RecurrentEncoder(nn.Module):
     """GRU or LSTM over the source, in both directions by default.
 
     Source: Bahdanau et al. 2015, arXiv:1409.0473, 3.2. Their annotations h_j = [h→_j; h←_j] are
-        `Memory.states`.
+        `Memory.states`. With `embeddings`, a word itself stands beside what its sentence made of it, as
+        in Gehring et al. 2017, arXiv:1705.03122, 3.3, where e_j is added to z_j.
 
     Args:
         vocab_size: Number of source tokens.
@@ -98,12 +101,14 @@ class RecurrentEncoder(nn.Module):
         cell: "gru" or "lstm".
         layers: Recurrent layers, at least 1.
         bidirectional: Also read from the end to the start.
+        embeddings: Put the embedding of each token beside its state.
         dropout: Probability of dropping an embedding or a state component, in [0, 1).
         word_dropout: Probability of leaving a token unread in training, in [0, 1).
         pad_id: Token id of padding; its embedding stays zero.
 
     Attributes:
-        output_dim: Width of the states, E.
+        final_dim: Width of the final state, E.
+        output_dim: Width of the states; E, or with embeddings E + E_embed.
 
     Raises:
         ValueError: `cell` is not offered.
@@ -118,6 +123,7 @@ class RecurrentEncoder(nn.Module):
         cell: Cell = "gru",
         layers: int = 1,
         bidirectional: bool = True,
+        embeddings: bool = False,
         dropout: float = 0.0,
         word_dropout: float = 0.0,
         pad_id: int = 0,
@@ -135,7 +141,9 @@ class RecurrentEncoder(nn.Module):
             dropout=dropout if layers > 1 else 0.0,
         )
         init_recurrent(self.recurrent)
-        self.output_dim = hidden_dim * (2 if bidirectional else 1)
+        self.embeddings = embeddings
+        self.final_dim = hidden_dim * (2 if bidirectional else 1)
+        self.output_dim = self.final_dim + embed_dim * embeddings
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Memory:
         """Encode a padded batch.
@@ -159,4 +167,8 @@ class RecurrentEncoder(nn.Module):
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=ids.size(1))
         directions = 2 if self.recurrent.bidirectional else 1
         final = hidden[-directions:].transpose(0, 1).flatten(1)  # (B, E)
-        return Memory(self.dropout(states), lengths, self.dropout(final))
+        states = self.dropout(states)
+        if self.embeddings:
+            real = torch.arange(ids.size(1), device=ids.device) < lengths.unsqueeze(1)  # (B, M)
+            states = torch.cat([states, (embedded * real.unsqueeze(-1)).to(states.dtype)], -1)
+        return Memory(states, lengths, self.dropout(final))
