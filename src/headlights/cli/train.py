@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headlights.cli.allocator import keep_freed_memory
+from headlights.cli.allocator import keep_freed_memory, keep_prepared_products
 from headlights.cli.common import (
     Device,
     Pairs,
@@ -74,6 +74,7 @@ def command(
 
     set_threads(threads)
     keep_freed_memory()
+    keep_prepared_products()
     overrides: dict[str, Any] = {
         "data.train": paths_of(source, target, pairs) or None,
         "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
