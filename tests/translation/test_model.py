@@ -121,7 +121,7 @@ def test_every_variant_is_chosen_by_name() -> None:
 def test_attention_to_embeddings_beside_the_states(final: str) -> None:
     plain = make(final=final)
     model = make(final=final, embeddings_in_memory=True)
-    assert model.encoder.output_dim == model.config.memory_dim == plain.config.memory_dim + 5
+    assert model.encoder.output_dim == plain.encoder.output_dim + 5
     decoder, plain_decoder = model.decoder, plain.decoder
     assert isinstance(decoder, RecurrentDecoder)
     assert isinstance(plain_decoder, RecurrentDecoder)
