@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlights.cli.allocator import keep_freed_memory
+from headlights.cli.allocator import keep_freed_memory, keep_prepared_products
 from headlights.cli.common import (
     Beam,
     Device,
@@ -68,6 +68,7 @@ def command(
 
     set_threads(threads)
     keep_freed_memory()
+    keep_prepared_products()
     _check_plot(plot)
     train = paths_of(source, target, pairs)
     valid = paths_of(valid_source, valid_target, valid_pairs, "--valid-")
