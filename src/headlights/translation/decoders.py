@@ -30,7 +30,7 @@ class RecurrentState:
         context: With the current state as query and `mix="add"`: the context to be added before the next
             cell, shape (B, E); None elsewhere.
         sources: What is attended to, of S sentences; None without attention.
-        final: The encoder's final state, if it enters every cell, shape (B, E_memory); else None.
+        final: The encoder's final state, if it enters every cell, shape (B, E_final); else None.
         fed: With input feeding, what the step before made its logits of, shape (B, E_embed); else None.
         beam: Rows of each sentence, B / S; they stand beside each other and share its keys and values.
     """

@@ -169,6 +169,6 @@ class RecurrentEncoder(nn.Module):
         final = hidden[-directions:].transpose(0, 1).flatten(1)  # (B, E)
         states = self.dropout(states)
         if self.embeddings:
-            real = torch.arange(ids.size(1), device=ids.device) < lengths.unsqueeze(1)  # (B, M)
-            states = torch.cat([states, (embedded * real.unsqueeze(-1)).to(states.dtype)], -1)
+            words, _ = pad_packed_sequence(packed, batch_first=True, total_length=ids.size(1))
+            states = torch.cat([states, words.to(states.dtype)], -1)
         return Memory(states, lengths, self.dropout(final))

@@ -36,7 +36,7 @@ class Repeated:
 
     Args:
         matrix: Shape (..., E_in, E_out).
-        bias: Shape (E_out,), or None.
+        bias: Shape (E_out,), of a single matrix; or None.
     """
 
     def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
