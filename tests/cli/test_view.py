@@ -171,6 +171,7 @@ def test_lines_that_are_not_there_or_blank_are_refused(headlights: Command, tmp_
         (["--all"], "--all"),
         (["--truncate"], "--truncate"),
         (["--device", "cpu"], "--device"),
+        (["--threads", "1"], "--threads"),
     ],
 )
 def test_options_for_models_are_refused_beside_a_file(

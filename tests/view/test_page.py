@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import stat
 from html import unescape
@@ -218,6 +219,27 @@ def test_save_writes_utf8_and_replaces(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
     (tmp_path / "plain").touch()
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def test_links_stay_links_modes_stay_and_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    drawn = html(even(1, 1), ["a"], ["b"])
+    (tmp_path / "there").mkdir()
+    target, link, pipe = tmp_path / "there" / "page.html", tmp_path / "link.html", tmp_path / "pipe.html"
+    target.write_text("old")
+    target.chmod(0o604)
+    link.symlink_to(target)
+    assert drawn.save(link) == link
+    assert link.is_symlink()
+    assert target.read_text(encoding="utf-8") == drawn.text
+    assert stat.S_IMODE(target.stat().st_mode) == 0o604
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that writing need not wait for a reader
+    try:
+        drawn.save(pipe)
+        assert os.read(reader, 2**16) == drawn.text.encode("utf-8")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_a_failed_save_leaves_nothing(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def word_map(found: "Translation", sentence: str) -> "AttentionMap":
 def _check_file(path: Path, reading: Reading) -> None:
     if not path.exists():
         raise UsageError(f"{path} does not exist; expected a file of weights or a model folder")
-    for option in reading.given("text", "target", "beam", "top", "truncate", "device"):
+    for option in reading.given("text", "target", "beam", "top", "truncate", "device", "threads"):
         raise UsageError(f"{path} is a file of weights: {option} needs a model folder instead")
 
 

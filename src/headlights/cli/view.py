@@ -108,6 +108,7 @@ def command(
         beam=beam,
         device=check_device(device),
         sentence=sentence,
+        threads=threads,
     )
     _check_part(part, model, there=not model.is_file())
     maps = find_maps(model, reading)

@@ -40,6 +40,7 @@ class Reading(NamedTuple):
         beam: Hypotheses kept per step while generating; None: 5.
         device: Where to compute; None: a GPU if there is one.
         sentence: Which line of a file of many maps, from 1; None: all.
+        threads: Processor threads; None: torch's choice.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Reading(NamedTuple):
     beam: int | None
     device: str | None
     sentence: int | None = None
+    threads: int | None = None
 
     def given(self, *names: str) -> list[str]:
         """Which of these were given, as the user calls them.

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -114,19 +115,33 @@ def page(maps: Iterable[AttentionMap], *, title: str | None = None) -> Page:
 
 
 def write_beside(path: Path, content: bytes) -> Path:
-    """Writes a file beside `path` and renames it, so that `path` is never half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Writes a file beside `path` and renames it, so that `path` is never half a file.
+
+    A link stays a link and an old file keeps its mode; what is no file (a pipe, /dev/null) is written to.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return path
+    place = path.resolve()
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # mkstemp's file is for its owner alone
-        os.replace(name, path)
+        os.chmod(name, _mode(place))  # mkstemp's file is for its owner alone
+        os.replace(name, place)
     except BaseException:
         os.unlink(name)
         raise
     return path
+
+
+def _mode(place: Path) -> int:
+    """The mode of the file that is there, or of a new one."""
+    if place.exists():
+        return stat.S_IMODE(place.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _document(items: Sequence[Item], title: str | None) -> Page:
