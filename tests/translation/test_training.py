@@ -369,6 +369,12 @@ def test_validation_loss_that_is_no_number_is_not_saved(
     assert os.listdir(tmp_path / "run") == ["recipe.toml"]
 
 
+def test_a_model_that_breaks_just_before_a_validation_is_named_by_its_update(tmp_path: Path) -> None:
+    steep = {"learning_rate": 1e30, "warmup_updates": 0, "clip": 1e30, "validations": 24}
+    with pytest.raises(TrainingError, match=r"the validation loss after update 1 is nan; train again"):
+        train(toy_recipe(tmp_path, **steep), out=tmp_path / "run", device="cpu", reporter=Reporter())
+
+
 def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(tmp_path)
     with pytest.raises(FolderError, match=r"none holds no run to continue"):
@@ -384,6 +390,15 @@ def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path
     write_pairs(tmp_path / "valid.tsv", 6)
     with pytest.raises(FolderError, match=r"run had 7 validation pairs but the data now has 6; put the"):
         train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+    write_pairs(tmp_path / "valid.tsv", 7, skip=3)
+    for name, what in (("train", "training"), ("valid", "validation")):
+        path = tmp_path / f"{name}.tsv"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        path.write_text("".join([lines[1], lines[0], *lines[2:]]), encoding="utf-8")  # two lines swapped
+        with pytest.raises(FolderError, match=rf"run had other {what} pairs than the data now has, as many"):
+            train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
+        path.write_text("".join(lines), encoding="utf-8")
+    train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
 
 
 def test_data_of_which_nothing_is_left_is_the_inputs_fault(tmp_path: Path) -> None:
@@ -453,7 +468,9 @@ def test_a_state_from_earlier_versions_goes_on(toy_run: Path, tmp_path: Path) ->
     run = tmp_path / "run"
     shutil.copytree(toy_run, run)
     state = json.loads((run / "resume" / "state.json").read_text())
-    del state["waited"], state["valid_pairs"], state["best"]["averaged"], state["latest"]["averaged"]
+    for later in ("waited", "valid_pairs", "train_hash", "valid_hash"):
+        del state[later]
+    del state["best"]["averaged"], state["latest"]["averaged"]
     (run / "resume" / "state.json").write_text(json.dumps(state))
     recipe = RunFolder(run).recipe().changed({"training.max_updates": 25})
     train(recipe, out=run, resume=True, device="cpu", reporter=Reporter())

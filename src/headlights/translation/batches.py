@@ -193,6 +193,10 @@ class TokenBatches:
         """How many pairs an epoch has."""
         return len(self._kept)
 
+    def fingerprint(self) -> str:
+        """What tells these pairs from others: the same for the same ids in the same order."""
+        return self._source.fingerprint() + self._target.fingerprint()
+
     def plan(self, epoch: int) -> list[Tensor]:
         """Which pairs each batch of an epoch holds, in the order of the batches.
 

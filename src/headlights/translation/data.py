@@ -1,5 +1,6 @@
 """The data of one training: sentence pairs read, cleaned, split and turned into tokens."""
 
+import hashlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,17 @@ class TrainingData:
         names = [self.origins[index] or f"training pair {index + 1}" for index in sorted(indices)]
         others = len(names) - most
         return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+
+    def fingerprints(self) -> tuple[str, str]:
+        """What tells this data from other data, of as many pairs.
+
+        Returns:
+            Of the token ids to train on, in their order, and of the validation text.
+        """
+        valid = hashlib.blake2b(digest_size=8)
+        for pair in self.valid:
+            valid.update(repr((pair.source, pair.target)).encode("utf-8", "backslashreplace"))
+        return self.train.fingerprint(), valid.hexdigest()
 
     def batches(self, pairs: Sequence[Pair], max_tokens: int) -> TokenBatches:
         """Put other pairs in batches, through the same tokenizers.

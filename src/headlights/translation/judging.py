@@ -1,5 +1,7 @@
 """How good a model is on the validation pairs: what training goes by."""
 
+import math
+
 import torch
 
 from headlights.translation.data import TrainingData
@@ -22,10 +24,13 @@ def judge(
         device: Where the model is.
 
     Returns:
-        bleu: Of greedy translations, 0..100.
+        bleu: Of greedy translations, 0..100; 0 where the loss is no number, as nothing can be translated then.
         loss: Cross-entropy, in nats per target token.
     """
     translator = Translator(folder, device=device)
+    loss = validation_loss(translator.model, data, recipe.training.batch_tokens, device)
+    if not math.isfinite(loss):
+        return 0.0, loss
     pairs = data.valid
     texts = translator.translate([pair.source for pair in pairs], beam=1, alignment=False)
     score = bleu(
@@ -33,7 +38,7 @@ def judge(
         [pair.target for pair in pairs],
         lowercase=recipe.tokenizer.lowercase,
     )
-    return score, validation_loss(translator.model, data, recipe.training.batch_tokens, device)
+    return score, loss
 
 
 @torch.no_grad()

@@ -108,6 +108,9 @@ class StoredSentences(Sentences):
         self._offsets = offsets
         self._firsts = np.cumsum([0, *(len(each) - 1 for each in offsets)])
 
+    def _parts(self) -> Iterable[NDArray[np.int32]]:
+        return self._flat
+
     def joined(self, rows: Tensor) -> Tensor:  # noqa: D102
         places = rows.numpy()
         batches = self._firsts.searchsorted(places, side="right") - 1

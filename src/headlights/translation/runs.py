@@ -31,9 +31,9 @@ from headlights.translation.model import TranslationModel
 from headlights.translation.recipe import Recipe, load_recipe
 from headlights.translation.tokenizer import Tokenizer
 
-_FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their numbers of pairs are compared
+_FILES = ("data.train", "data.valid", "data.prepared")  # may have moved; their pairs are compared
 _BOARD = "tensorboard"
-_LATER = {"waited", "valid_pairs"}  # runs begun before there were these go on without them
+_LATER = {"waited", "valid_pairs", "train_hash", "valid_hash"}  # older runs go on without them
 _FIXED = ("training.batch_tokens", "training.seed", "training.start")  # what has been done rests on them
 
 
@@ -71,6 +71,8 @@ class Progress:
         validations: Validations done of those that the recipe asks for.
         waited: Validations since the best.
         valid_pairs: Pairs to validate with; scores on others cannot be compared. 0: not known.
+        train_hash: Fingerprint of the training pairs. "": not known.
+        valid_hash: That of the pairs to validate with.
         best: The best validation; None before the first.
         latest: The last validation; None before the first.
     """
@@ -83,6 +85,8 @@ class Progress:
     validations: int = 0
     waited: int = 0
     valid_pairs: int = 0
+    train_hash: str = ""
+    valid_hash: str = ""
     best: Validation | None = None
     latest: Validation | None = None
 
@@ -205,6 +209,31 @@ class RunFolder:
                 raise FolderError(
                     f"{key} cannot change while a run goes on: {self.path} has {before[key]!r}, got "
                     f"{value!r}; train into a new folder for that"
+                )
+
+    def check_same_data(self, before: Progress, now: Progress) -> None:
+        """Refuse to go on with other data: the place in it and the scores so far would mean nothing.
+
+        Args:
+            before: As it was saved; what is not known there is not compared.
+            now: Of a training that begins with the data that is there.
+
+        Raises:
+            FolderError: There are other pairs, or more or fewer.
+        """
+        again = "put the files back as they were, or train into a new folder"
+        for count, count_now, known, found, what in (
+            (before.pairs, now.pairs, before.train_hash, now.train_hash, "training"),
+            (before.valid_pairs, now.valid_pairs, before.valid_hash, now.valid_hash, "validation"),
+        ):
+            if count and count != count_now:
+                raise FolderError(
+                    f"{self.path} had {count} {what} pairs but the data now has {count_now}; {again}"
+                )
+            if known and found and known != found:
+                raise FolderError(
+                    f"{self.path} had other {what} pairs than the data now has, as many or in another order; "
+                    f"{again}"
                 )
 
     def can_resume(self) -> bool:

@@ -16,7 +16,7 @@ from headlights._version import __version__
 from headlights.attention import scores
 from headlights.translation.board import Board
 from headlights.translation.data import TrainingData
-from headlights.translation.folders import FolderError, ModelFolder
+from headlights.translation.folders import ModelFolder
 from headlights.translation.judging import judge
 from headlights.translation.model import TranslationModel
 from headlights.translation.processes import Processes
@@ -94,6 +94,8 @@ class Trainer:
         self.updater = Updater(recipe, self.model, processes)
         processes.seed(self.config.seed, 0)
         self.progress = Progress(pairs=len(data.train), valid_pairs=len(data.valid))
+        if processes.main:  # the only one that saves
+            self.progress.train_hash, self.progress.valid_hash = data.fingerprints()
         self._plan = data.train.plan(0)
         self._meter = Meter()
         self._next_report = self._next_save = 0.0
@@ -109,16 +111,9 @@ class Trainer:
         self.updater.taken_up()
         self.processes.seed(self.config.seed, self.progress.update)
         progress = self.progress
-        for before, now, what in (
-            (progress.pairs, fresh.pairs, "training"),
-            (progress.valid_pairs or fresh.valid_pairs, fresh.valid_pairs, "validation"),
-        ):
-            if before != now:
-                raise FolderError(
-                    f"{self.run.path} had {before} {what} pairs but the data now has {now}; put the files "
-                    "back as they were, or train into a new folder"
-                )
+        self.run.check_same_data(progress, fresh)
         progress.valid_pairs = fresh.valid_pairs
+        progress.train_hash, progress.valid_hash = fresh.train_hash, fresh.valid_hash
         self._plan = self.data.train.plan(progress.epoch)
         # With a later end than before, the validations that are still to come are those after this point.
         progress.validations = min(progress.validations, self._validations_due())
