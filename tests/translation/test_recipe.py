@@ -37,7 +37,7 @@ def test_the_least_recipe_has_every_default() -> None:
     assert recipe == check(data={}, tokenizer={}, model={})
 
 
-@pytest.mark.parametrize("name", ["demo", "rnn-base", "rnn-small", "transformer-base", "transformer-tiny"])
+@pytest.mark.parametrize("name", ["compare", "demo", "rnn-base", "rnn-small", "transformer-base", "transformer-tiny"])
 def test_recipes_that_come_with_the_package(name: str) -> None:
     assert name in built_in_recipes()
     assert built_in_recipes() == sorted(built_in_recipes())
@@ -173,7 +173,7 @@ def test_changes_of_unknown_keys_name_the_nearest(key: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(
-        RecipeError, match=r"recipe 'no\.toml' is neither a file nor one of demo, rnn-base, rnn-small"
+        RecipeError, match=r"recipe 'no\.toml' is neither a file nor one of compare, demo, rnn-base"
     ):
         load_recipe("no.toml")
     broken, binary = tmp_path / "broken.toml", tmp_path / "binary.toml"

@@ -42,7 +42,7 @@ def command(
     test_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     test_pairs: Annotated[Path | None, typer.Option(help="Both in one file.")] = None,
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("headlights-compare"),
-    recipe: Annotated[str, typer.Option(help="A recurrent recipe's name or a TOML file.")] = "rnn-small",
+    recipe: Annotated[str, typer.Option(help="A recurrent recipe's name or a TOML file.")] = "compare",
     minutes: Annotated[float, typer.Option(min=0.01, help="Training time of each rung.")] = 10.0,
     rungs: Annotated[
         str | None, typer.Option(help="Some of them, separated by commas. Default: all five.")

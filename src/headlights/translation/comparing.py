@@ -53,7 +53,13 @@ def ladder(recipe: Recipe, rungs: Sequence[str] = RUNGS) -> dict[str, Recipe]:
 def _changes(base: RecurrentConfig, name: str) -> dict[str, Any]:
     """What a rung changes of the recipe."""
     if name != "transformer":
-        model = {"input_feeding": False, "score_scale": None, "learn_scale": False, **_RECURRENT[name]}
+        model = {
+            "input_feeding": False,
+            "embeddings_in_memory": False,
+            "score_scale": None,
+            "learn_scale": False,
+            **_RECURRENT[name],
+        }
         changes = {f"model.{key}": value for key, value in model.items()}
         return changes | {"training.coverage": 0.0} if model["score"] == "none" else changes
     width = max(4, base.hidden_dim // 4 * 4)  # four heads share it

@@ -24,7 +24,7 @@ def judge(
         device: Where the model is.
 
     Returns:
-        bleu: Of greedy translations, 0..100; 0 where the loss is no number, as nothing can be translated then.
+        bleu: Of greedy translations, 0..100; 0 where the loss is no number, for then nothing can be.
         loss: Cross-entropy, in nats per target token.
     """
     translator = Translator(folder, device=device)
