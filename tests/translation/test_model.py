@@ -133,7 +133,7 @@ def test_attention_to_embeddings_beside_the_states(final: str) -> None:
 
 def test_embeddings_without_attention_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"embeddings_in_memory needs attention .*score 'none'; leave it out"
+        ValueError, match=r"embeddings_in_memory needs attention .*score 'none'; set it to false"
     ):
         make(score="none", embeddings_in_memory=True)
 

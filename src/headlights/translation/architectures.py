@@ -81,7 +81,7 @@ class RecurrentConfig(_Architecture):
             )
         if self.embeddings_in_memory and self.score == "none":
             raise ValueError(
-                "embeddings_in_memory needs attention to look at them, got score 'none'; leave it out"
+                "embeddings_in_memory needs attention to look at them, got score 'none'; set it to false"
             )
         if (self.score_scale is not None or self.learn_scale) and self.score != "dot":
             raise ValueError(
@@ -90,7 +90,7 @@ class RecurrentConfig(_Architecture):
         if self.input_feeding and (self.score == "none" or (self.mix, self.query) != ("concat", "current")):
             raise ValueError(
                 "input_feeding needs attention with mix 'concat' and query 'current', got score "
-                f"{self.score!r}, mix {self.mix!r} and query {self.query!r}"
+                f"{self.score!r}, mix {self.mix!r} and query {self.query!r}; set it to false"
             )
         if self.query == "between" and (self.score == "none" or self.mix != "concat"):
             raise ValueError(
