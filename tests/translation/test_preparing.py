@@ -171,6 +171,20 @@ def test_other_folders_are_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
 
 
+def test_another_corpus_is_not_replaced(tmp_path: Path) -> None:
+    out, config = tmp_path / "out", PrepareConfig(tokenizer=WORDS)
+    first = corpus(tmp_path)
+    prepare(first, out, config=config)
+    before = (out / "train.arrow").read_bytes()
+    other = shutil.copy(first[0], tmp_path / "other.jsonl")
+    with pytest.raises(FolderError) as caught:
+        prepare([other], out, config=config)
+    assert str(caught.value) == (
+        f"{out} holds another corpus, prepared from {first[0]}: choose another folder, or delete this one"
+    )
+    assert (out / "train.arrow").read_bytes() == before
+
+
 @pytest.mark.parametrize("name", ["run", "new.jsonl"])
 @pytest.mark.parametrize("aside", [False, True], ids=["in place", "aside"])
 def test_what_else_lies_in_an_older_folder_is_not_deleted(tmp_path: Path, name: str, aside: bool) -> None:

@@ -19,6 +19,7 @@ from headlights.translation.encoding import PairEncoder
 from headlights.translation.folders import (
     TOKENIZERS,
     FolderError,
+    read_json,
     replace_folder,
     save_tokenizers,
     whole_folder,
@@ -107,8 +108,8 @@ def prepare(
 
     Args:
         train: The files, as for `headlights.translation.corpus.read`.
-        out: The folder to make; an older prepared folder is replaced once the new one is whole, if nothing
-            else lies in it.
+        out: The folder to make. One that was prepared from the same files is replaced once the new one is
+            whole, if nothing else lies in it.
         valid: Files of validation pairs. Default: some of `train` are held out.
         config: How. Default: `PrepareConfig()`.
         tokenizers: For source and target, of a model that is to be trained on; in the place of those that
@@ -120,7 +121,8 @@ def prepare(
 
     Raises:
         CorpusError: A file cannot be read, or not twice, or nothing is left.
-        FolderError: `out` holds something else, or cannot be written, or another process prepares into it.
+        FolderError: `out` holds something else or another corpus, or cannot be written, or another process
+            prepares into it.
         ValueError: The vocabulary is too small for its kind.
     """
     config, folder = config or PrepareConfig(), Path(out)
@@ -133,16 +135,16 @@ def prepare(
 
     def write(new: Path) -> None:
         work.write(new)
-        _check_free(folder)  # again: preparing takes long, and meanwhile somebody may have put things there
+        _check_free(folder, work.files)  # again: this took long, and meanwhile things may have been put there
 
     with locked_beside(folder):
-        _check_free(folder)
+        _check_free(folder, work.files)
         replace_folder(folder, write)
     return work.report
 
 
-def _check_free(folder: Path) -> None:
-    """Refuse a folder that holds what preparing did not write: it would be deleted with the folder."""
+def _check_free(folder: Path, files: list[str]) -> None:
+    """Refuse a folder that holds anything but these files prepared: it would be deleted with the folder."""
     present = whole_folder(folder)
     if not present.exists():
         return
@@ -153,6 +155,12 @@ def _check_free(folder: Path) -> None:
         raise FolderError(
             f"{present / others[0]} is not of the prepared folder and would be deleted with it: move it "
             "elsewhere, or choose another folder"
+        )
+    if is_prepared(folder) and (found := read_json(present / REPORT).get("files")) != files:
+        origin = _names(found) if isinstance(found, list) else "other files"
+        raise FolderError(
+            f"{folder} holds another corpus, prepared from {origin}: choose another folder, or delete "
+            "this one"
         )
 
 
@@ -170,6 +178,7 @@ class _Preparation:
         self.train, self.valid, self.config, self.tell = train, valid, config, on_progress
         self.tokenizers = tokenizers
         self.report = PrepareReport()
+        self.files = [str(path) for path in (*train, *valid)]
         self._number_of = {str(path): number for number, path in enumerate(train)}
 
     def write(self, folder: Path) -> None:
@@ -203,7 +212,7 @@ class _Preparation:
         return {
             "format": FORMAT,
             "version": FORMAT_VERSION,
-            "files": [str(path) for path in (*self.train, *self.valid)],
+            "files": self.files,
             "tokenizer": config.tokenizer.model_dump(),
             "filters": {**asdict(config.sizes), "duplicates": config.duplicates},
             "seed": config.seed,
