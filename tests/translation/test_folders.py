@@ -360,6 +360,14 @@ def test_json_that_is_no_object_and_tensors_that_are_none_are_refused(tmp_path: 
         read_tensors(tmp_path / "none.safetensors")
 
 
+def test_another_model_does_not_stand_in_for_a_damaged_best_one(toy_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    (run / "best" / "config.json").unlink()
+    with pytest.raises(FolderError, match=r"run/best/config.json is missing; copy the folder again or train"):
+        find_model(run)
+
+
 def test_model_is_found_in_itself_best_last_and_resume(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,5 +386,8 @@ def test_model_is_found_in_itself_best_last_and_resume(
         find_model(run)
     with pytest.raises(FolderError, match=r"none does not exist; expected a model folder or the run folder"):
         find_model(tmp_path / "none")
+    (tmp_path / "text").touch()
+    with pytest.raises(FolderError, match=r"text is a file; expected a model folder or the run folder of"):
+        find_model(tmp_path / "text")
     monkeypatch.chdir(toy_run / "best")
     assert find_model(Path()) == Path()

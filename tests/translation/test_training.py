@@ -375,6 +375,16 @@ def test_a_model_that_breaks_just_before_a_validation_is_named_by_its_update(tmp
         train(toy_recipe(tmp_path, **steep), out=tmp_path / "run", device="cpu", reporter=Reporter())
 
 
+def test_a_run_without_its_state_keeps_its_models(toy_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    shutil.rmtree(run / "resume")
+    with pytest.raises(
+        FolderError, match=r"resume is missing; train on from its model .* --from \S+run$"
+    ):
+        train(RunFolder(run).recipe(), out=run, resume=True, device="cpu", reporter=Reporter())
+
+
 def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(tmp_path)
     with pytest.raises(FolderError, match=r"none holds no run to continue"):

@@ -143,6 +143,12 @@ def find_model(path: Path) -> Path:
         folder = whole_folder(candidate)
         if (folder / "config.json").exists():
             return folder
+        if candidate != path and folder.exists():
+            raise FolderError(f"{folder / 'config.json'} is missing; {_AGAIN}")
+    if path.is_file():
+        raise FolderError(
+            f"{path} is a file; expected a model folder or the run folder of `headlights train`"
+        )
     if not path.exists():
         raise FolderError(
             f"{path} does not exist; expected a model folder or the run folder of `headlights train`"

@@ -8,7 +8,7 @@ import torch
 
 from headlights.translation.board import check_tensorboard
 from headlights.translation.data import load_data
-from headlights.translation.folders import ModelFolder
+from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.processes import Processes
 from headlights.translation.progress import Reporter, default_reporter
 from headlights.translation.recipe import Recipe, check_recipe, load_recipe
@@ -69,6 +69,11 @@ def train(
 
 def _continued(recipe: Recipe, run: RunFolder) -> Recipe:
     """The recipe to go on with, whole and checked."""
+    if not run.can_resume() and (run.best.exists() or run.last.exists()):
+        raise FolderError(
+            f"{run.path} cannot be continued: {run.resume} is missing; train on from its model into a new "
+            f"folder, with --from {run.path}"
+        )
     if recipe.training.start:
         before = run.recipe()
         recipe = fitted(recipe, before.model, before.tokenizer, run.path)
