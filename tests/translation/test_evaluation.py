@@ -19,6 +19,15 @@ REFERENCES = ["The cat sits on the mat .", "A dog sleeps here .", "It has a lot 
 HYPOTHESES = ["the cat sits on a mat .", "A dog sleeps there .", "It has lots of data .", "Yes ."]
 
 
+def test_text_that_looks_tokenised_is_judged_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    many = REFERENCES * 26  # sacreBLEU warns from a hundred full stops that stand alone
+    assert bleu(many, many) == pytest.approx(100.0)
+    pairs = [Pair(str(number), text) for number, text in enumerate(many)]
+    found = evaluate(cast(Translator, Known({pair.source: pair.target for pair in pairs})), pairs)
+    assert found.whole.bleu == pytest.approx(100.0)
+    assert caplog.records == []
+
+
 class Known:
     """Stands for a translator: answers and alignments by source sentence."""
 

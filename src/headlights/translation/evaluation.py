@@ -69,7 +69,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: boo
     """
     if not hypotheses:
         return 0.0
-    return float(sacrebleu.corpus_bleu(list(hypotheses), [list(references)], lowercase=lowercase).score)
+    found = sacrebleu.corpus_bleu(list(hypotheses), [list(references)], force=True, lowercase=lowercase)
+    return float(found.score)
 
 
 def evaluate(
@@ -116,7 +117,8 @@ def evaluate(
         else None
         for i, pair in enumerate(pairs)
     ]
-    bleu_metric, chrf_metric = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
+    bleu_metric = sacrebleu.BLEU(lowercase=lowercase, force=True)  # no word on full stops that stand alone
+    chrf_metric = sacrebleu.CHRF(lowercase=lowercase)
     lengths = [len(words(pair.source)) for pair in pairs]
 
     def judge(chosen: Sequence[int], shortest: int, longest: int) -> Scores:
