@@ -398,6 +398,8 @@ def test_case19_unknown_words_are_copied_from_the_source_if_asked_for() -> None:
 def test_copying_unknown_words_needs_attention() -> None:
     with pytest.raises(ValueError, match="replace_unknown: the model was trained without attention; leave"):
         build("word", score="none").translate(["A"], replace_unknown=True)
+    with pytest.raises(ValueError, match="replace_unknown: a vocabulary of pieces writes any word; leave it"):
+        build("bpe").translate(["A"], replace_unknown=True)
 
 
 def test_coverage_penalty_ranks_and_needs_attention() -> None:

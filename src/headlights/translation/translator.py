@@ -178,6 +178,8 @@ class Translator:
         self._check_workers(workers)
         if replace_unknown and not any(self.attention_shape):
             raise ValueError("replace_unknown: the model was trained without attention; leave it out")
+        if replace_unknown and self.target_tokenizer.unk_id is None:
+            raise ValueError("replace_unknown: a vocabulary of pieces writes any word; leave it out")
         if batch_tokens < 1:
             raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}")
         if prefixes is not None:
