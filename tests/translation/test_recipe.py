@@ -37,7 +37,9 @@ def test_the_least_recipe_has_every_default() -> None:
     assert recipe == check(data={}, tokenizer={}, model={})
 
 
-@pytest.mark.parametrize("name", ["compare", "demo", "rnn-base", "rnn-small", "transformer-base", "transformer-tiny"])
+@pytest.mark.parametrize(
+    "name", ["compare", "demo", "rnn-base", "rnn-small", "transformer-base", "transformer-tiny"]
+)
 def test_recipes_that_come_with_the_package(name: str) -> None:
     assert name in built_in_recipes()
     assert built_in_recipes() == sorted(built_in_recipes())
@@ -108,6 +110,10 @@ def test_a_new_limit_replaces_the_old_ones(limit: dict[str, Any]) -> None:
             "mine: unknown key training.max_update; did you mean training.max_updates?",
         ),
         ({"modell": {}}, "mine: unknown key modell; did you mean model?"),
+        (
+            {"model": {"heads": 3}},
+            "mine: model.heads is a key of model.architecture = 'transformer' only, which this model has not",
+        ),
         # A section with a misspelt name is unknown rather than missing.
         (
             {"trainig": {"max_updates": 3}, "training": None},

@@ -277,6 +277,9 @@ def _complaint(error: ValidationError) -> str:
     key = ".".join(place)
     match first["type"]:
         case "extra_forbidden":
+            for name, other in ARCHITECTURES.items() if place[0] == "model" else ():
+                if place[-1] in other.model_fields:
+                    return f"{key} is a key of model.architecture = '{name}' only, which this model has not"
             near = difflib.get_close_matches(place[-1], known.model_fields, n=1, cutoff=0.0)
             return f"unknown key {key}; did you mean {'.'.join([*place[:-1], *near])}?"
         case "missing":
