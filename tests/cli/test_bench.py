@@ -72,7 +72,7 @@ def test_wrong_result_ends_with_status_1_and_is_named(
         (["--plot", "a.svg", "--rows", "step"], "--plot draws the sweep, which --rows step leaves out; "),
         (["--json", "no/such/folder/a.json"], "--json no/such/folder/a.json: there is no folder "),
         (["--docs", "no-such-folder"], "--docs no-such-folder: expected benchmarks.md in it, "),
-        (["--device", "gpu7"], "--device gpu7: cannot be used here ("),
+        (["--device", "gpu7"], "--device gpu7: is no device; try --device cpu"),
         (["--crossover", "--rows", "step"], "--crossover prints its table and takes none of --rows, "),
         (["--dtype", "float16"], "Invalid value for '--dtype': "),
         (["--threads", "0"], "Invalid value for '--threads': "),

@@ -40,7 +40,10 @@ def test_prepare_then_train(table: Path, tmp_path: Path, capsys: pytest.CaptureF
     [
         (["--out", "x"], "prepare needs sentence pairs: give --source and --target, or --pairs"),
         (["--out", "x", "--pairs", "no.tsv"], "no.tsv: cannot be read: No such file or directory"),
-        (["--out", "x", "--pairs", "no.tsv", "--max-ratio", "0.5"], "max_ratio: expected 1 or more, got 0.5"),
+        (
+            ["--out", "x", "--pairs", "no.tsv", "--max-ratio", "0.5"],
+            "--max-ratio: expected 1 or more, got 0.5",
+        ),
         (
             ["--out", "x", "--pairs", "no.tsv", "--set", "data.max_length=50"],
             "--set data.max_length: changes nothing here, prepare reads tokenizer.* and data.held_out",

@@ -183,24 +183,32 @@ def test_folder_and_unreadable_file_as_pairs_are_named(
         ),
         (["--valid-target", "a"], "--valid-target needs --valid-source beside it: "),
         (["--pairs", "a", "--source", "b"], "give either --pairs or --source and --target, not both"),
-        (["--recipe", "nun"], "recipe 'nun' is neither a file nor one of demo, "),
+        (["--recipe", "nun"], "recipe 'nun' is neither a file nor one of compare, "),
         (["--set", "model.layer=2"], "recipe: unknown key model.layer; did you mean model.layers?"),
         (["--set", "layers=2"], "'layers=2': expected SECTION.KEY=VALUE, for example model.layers=2"),
         (
             ["--set", "model.layers=0"],
             "recipe: model.layers: input should be greater than or equal to 1, got 0",
         ),
-        (["--minutes", "nan"], "recipe: training.max_minutes: input should be"),
+        (["--minutes", "nan"], "--minutes: input should be"),
         (["--set", "model.score=dot"], "recipe: model: score 'dot' compares vectors of one width, "),
         (
             ["--set", "tokenizer.vocab_size=99"],
             "recipe: tokenizer: vocab_size must be at least 259 with kind 'bpe'",
         ),
-        (["--device", "abacus"], "--device abacus: cannot be used here ("),
+        (["--device", "abacus"], "--device abacus: is no device; try --device cpu"),
+        (
+            ["--updates", "5", "--set", "training.max_updates = 3"],
+            "--set training.max_updates: is what --updates set, too; leave one of them out",
+        ),
+        (
+            ["--prepared", "a", "--pairs", "b"],
+            "--prepared a brings its own pairs; leave out the files of others",
+        ),
         (["--resume"], "headlights-run holds no run to continue: recipe.toml is missing; begin one without"),
         (["--resume", "--recipe", "demo"], "--recipe demo cannot go with --resume: the run has a recipe"),
         (["--resume", "--from", "m"], "--from m cannot go with --resume: the run has begun already; train "),
-        (["--seed", str(2**63)], f"recipe: training.seed: input should be less than {2**63}, got {2**63}"),
+        (["--seed", str(2**63)], f"--seed: input should be less than {2**63}, got {2**63}"),
     ],
 )
 def test_options_that_cannot_be_are_named(

@@ -423,6 +423,27 @@ def test_options_that_do_not_go_together_are_one_line(
     assert headlights("translate", tmp_path / "no-model", *options, *CPU).error == expected
 
 
+def test_no_input_is_written_over(headlights: Command, tmp_path: Path) -> None:
+    text, link = tmp_path / "text", tmp_path / "link"
+    text.write_text("red cat\n")
+    link.symlink_to(text)
+    for options in ((text, "-o", text), (text, "-o", link), ("--prefix-file", text, "-o", text)):
+        assert headlights("translate", tmp_path / "no-model", *options).error == (
+            f"--output {options[-1]}: is what is read, and would be lost; choose another name"
+        )
+
+
+def test_there_is_no_unknown_word_to_replace_in_pieces(headlights: Command, tmp_path: Path) -> None:
+    built = build("bpe")
+    folder = ModelFolder(built.model, built.source_tokenizer, built.target_tokenizer, {})
+    folder.save(tmp_path / "model")
+    (tmp_path / "text").write_text("The cat sits.\n")
+    command = ("translate", tmp_path / "model", tmp_path / "text", "--replace-unknown", *CPU)
+    assert headlights(*command).error == (
+        "--replace-unknown: changes nothing, a vocabulary of pieces writes any word; leave it out"
+    )
+
+
 def test_what_needs_attention_is_refused_without_it(headlights: Command, tmp_path: Path) -> None:
     built = build("word", score="none")
     folder = ModelFolder(built.model, built.source_tokenizer, built.target_tokenizer, {})

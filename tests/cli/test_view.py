@@ -75,6 +75,9 @@ def test_heads_of_a_file_are_averaged(headlights: Command, tmp_path: Path, shape
         (["red", "--target", "\udcff"], "--target: is not UTF-8 at character 1"),
         (["red", "--save", "a.txt"], "--save a.txt: expected a name that ends in .json, .npz, .safetensors"),
         (["red", "--html", "none/a.html"], "--html none/a.html: there is no folder none; make it first"),
+        (["red", "--svg", "a.html"], "--svg a.html: expected a name that ends in .svg"),
+        (["red", "--html", "a.png"], "--html a.png: expected a name that ends in .html or .htm"),
+        (["red", "--png", "a.svg"], "--png a.svg: expected a name that ends in .png"),
         (["red", "--svg", "."], "--svg .: is a folder; expected a file to write"),
     ],
 )

@@ -72,7 +72,7 @@ def command(
 
     set_threads(threads)
     keep_freed_memory()
-    check_output(output, "--output")
+    check_output(output, "--output", source, target, pairs, gold)
     if symmetrise is not None and symmetrise not in METHODS:
         raise UsageError(f"--symmetrise {symmetrise}: expected one of {', '.join(METHODS)}")
     for option, value, needed, beside in (

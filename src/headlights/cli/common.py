@@ -5,11 +5,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from headlights._errors import InputError
 if TYPE_CHECKING:
     from headlights.translation.alignment import Head
     from headlights.translation.corpus import Pair
+    from headlights.translation.recipe import Recipe
     from headlights.translation.translator import Translator
 
 Model = Annotated[
@@ -82,7 +83,11 @@ def check_device(device: str | None) -> str | None:
         import torch
 
         try:
-            torch.zeros(1, device=device).item()
+            place = torch.device(device)
+        except RuntimeError:  # its words list every kind of device there is
+            raise UsageError(f"--device {device}: is no device; try --device cpu") from None
+        try:
+            torch.zeros(1, device=place).item()
         except (RuntimeError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"--device {device}: cannot be used here ({reason}); try --device cpu") from None
@@ -147,6 +152,44 @@ def read_pairs(source: Path | None, target: Path | None, pairs: Path | None, use
     return chain([first], found)
 
 
+def option_of(name: str) -> str:
+    """What the user calls an argument: `max_ratio` is --max-ratio."""
+    return f"--{name.replace('_', '-')}"
+
+
+def changed_by_options(
+    base: "Recipe", given: Mapping[str, Any], assignments: Sequence[str], options: Mapping[str, str]
+) -> "Recipe":
+    """A recipe with what the command line says.
+
+    Args:
+        base: The recipe.
+        given: Values by `section.key`, of the options that were given.
+        assignments: Those of `--set`.
+        options: What the user calls the options, by their keys.
+
+    Returns:
+        The changed recipe.
+
+    Raises:
+        UsageError: A key is set twice, or the value of an option is wrong; the line names the option.
+        RecipeError: Another value is wrong.
+    """
+    from headlights.translation.recipe import RecipeError
+
+    named = {key: options[key] for key in given if key in options}
+    for key in (each.partition("=")[0].strip() for each in assignments):
+        if key in named:
+            raise UsageError(f"--set {key}: is what {named[key]} set, too; leave one of them out")
+    try:
+        return base.changed(given, assignments)
+    except RecipeError as error:
+        for key, option in named.items():
+            if str(error).startswith(begin := f"recipe: {key}: "):
+                raise UsageError(f"{option}: {str(error).removeprefix(begin)}") from None
+        raise
+
+
 def chunks(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
     """Take items together, a number at a time.
 
@@ -191,18 +234,21 @@ def read_head(text: str | None, translator: "Translator", option: str) -> "Head 
     return head
 
 
-def check_output(path: Path | None, option: str) -> None:
+def check_output(path: Path | None, option: str, *inputs: Path | None) -> None:
     """Refuse a file that cannot be written, before the work for it is done.
 
     Args:
         path: The file; None: nothing is to be written.
         option: What the user calls it.
+        *inputs: What the command reads, which would be lost.
 
     Raises:
-        UsageError: It is a folder, or the system would refuse to write it.
+        UsageError: It is a folder or one of the inputs, or the system would refuse to write it.
     """
     if path is None:
         return
+    if path.is_file() and any(each is not None and each.is_file() and path.samefile(each) for each in inputs):
+        raise UsageError(f"{option} {path}: is what is read, and would be lost; choose another name")
     if path.is_dir():
         raise UsageError(f"{option} {path}: is a folder; expected a file to write")
     if not path.parent.is_dir():

@@ -16,6 +16,7 @@ from headlights.cli.common import (
     Target,
     Threads,
     UsageError,
+    changed_by_options,
     check_device,
     check_output,
     note,
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 
 
 _PICTURES = (".png", ".svg", ".pdf")
+
+
+_OPTIONS = {
+    "training.max_minutes": "--minutes",
+    "data.train": "--source and --target, or --pairs",
+    "data.valid": "--valid-source and --valid-target, or --valid-pairs",
+    "tokenizer.lowercase": "--lowercase",
+}
+"""Options by the keys of a recipe that they set."""
 
 
 def command(
@@ -80,7 +90,7 @@ def command(
         "tokenizer.lowercase": True if lowercase else None,
     }
     given = {key: value for key, value in overrides.items() if value is not None}
-    chosen = load_recipe(recipe).changed(given, set_ or [])
+    chosen = changed_by_options(load_recipe(recipe), given, set_ or [], _OPTIONS)
     if bool(chosen.data.train or chosen.data.prepared) != bool(judged):
         raise UsageError(
             "compare needs text to train on and text to judge on: give --source and --target, and "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlights.cli.common import UsageError, check_text
+from headlights.cli.common import UsageError, check_text, option_of
 
 if TYPE_CHECKING:
     from headlights.translation.sampling import SamplingOptions
@@ -88,7 +88,9 @@ def decoding_options(
     from headlights.translation.sampling import SamplingOptions, with_given
     from headlights.translation.search import SearchOptions
 
-    wrong = [_option(name) for name, value in (search if sampled else sampling).items() if value is not None]
+    wrong = [
+        option_of(name) for name, value in (search if sampled else sampling).items() if value is not None
+    ]
     if wrong and sampled:
         raise UsageError(f"--sample draws and does not search: leave out {' and '.join(wrong)}")
     if wrong:
@@ -98,7 +100,7 @@ def decoding_options(
         return with_given(options, {**(sampling if sampled else search), **both})
     except ValueError as error:  # begins with the name of the value
         name, _, rest = str(error).partition(" ")
-        raise UsageError(f"{_option(name)} {rest}") from None
+        raise UsageError(f"{option_of(name)} {rest}") from None
 
 
 def at_line(number: int, options: "SearchOptions | SamplingOptions") -> "SearchOptions | SamplingOptions":
@@ -200,7 +202,3 @@ def one_line(text: str) -> str:
         The text, spaces in their place.
     """
     return text.replace("\n", " ").replace("\r", " ")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

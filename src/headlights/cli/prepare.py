@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlights.cli.common import Pairs, Source, Target, UsageError, paths_of
+from headlights.cli.common import (
+    Pairs,
+    Source,
+    Target,
+    UsageError,
+    changed_by_options,
+    option_of,
+    paths_of,
+)
 from headlights.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -65,22 +73,26 @@ def command(
     if not train:
         raise UsageError("prepare needs sentence pairs: give --source and --target, or --pairs")
     _check_keys(set_ or [])
-    given = {"tokenizer.lowercase": True} if lowercase else {}
+    given, options = (
+        {"tokenizer.lowercase": True} if lowercase else {},
+        {"tokenizer.lowercase": "--lowercase"},
+    )
     tokenizers = None
     if start is None:
-        chosen = load_recipe(recipe or "rnn-small").changed(given, set_ or [])
+        chosen = changed_by_options(load_recipe(recipe or "rnn-small"), given, set_ or [], options)
     elif recipe is not None or tokenizer_pairs is not None:
         other = "--recipe" if recipe is not None else "--tokenizer-pairs"
         raise UsageError(f"--from cannot go with {other}: the model has its tokenizer; leave {other} out")
     else:
         model = ModelFolder.load(start)
         tokenizers = model.source_tokenizer, model.target_tokenizer
-        changed = recipe_of(start).changed(given, set_ or [])
+        changed = changed_by_options(recipe_of(start), given, set_ or [], options)
         chosen = fitted(changed, model.model.config, tokenizer_config(*tokenizers), start)
     try:
         sizes = SizeFilter(min_length, max_length, max_ratio)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    except ValueError as error:  # begins with the names of the values
+        names, _, rest = str(error).partition(":")
+        raise UsageError(f"{' and '.join(map(option_of, names.split(', ')))}:{rest}") from None
     config = PrepareConfig(
         tokenizer=chosen.tokenizer,
         sizes=sizes,

@@ -48,7 +48,7 @@ def command(
 
     set_threads(threads)
     keep_freed_memory()
-    check_output(output, "--output")
+    check_output(output, "--output", source, target, pairs)
     text = read_pairs(source, target, pairs, "score")
     translator = Translator.load(model, device=check_device(device))
     scored = tokens = blank = 0

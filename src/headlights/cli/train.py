@@ -13,10 +13,25 @@ from headlights.cli.common import (
     Target,
     Threads,
     UsageError,
+    changed_by_options,
     check_device,
     paths_of,
     set_threads,
 )
+
+_OPTIONS = {
+    "data.train": "--source and --target, or --pairs",
+    "data.valid": "--valid-source and --valid-target, or --valid-pairs",
+    "data.prepared": "--prepared",
+    "training.max_minutes": "--minutes",
+    "training.max_epochs": "--epochs",
+    "training.max_updates": "--updates",
+    "training.seed": "--seed",
+    "training.tensorboard": "--tensorboard",
+    "training.start": "--from",
+    "tokenizer.lowercase": "--lowercase",
+}
+"""Options by the keys of a recipe that they set."""
 
 
 def command(
@@ -75,6 +90,8 @@ def command(
     set_threads(threads)
     keep_freed_memory()
     keep_prepared_products()
+    if prepared is not None and (source or target or pairs or valid_source or valid_target or valid_pairs):
+        raise UsageError(f"--prepared {prepared} brings its own pairs; leave out the files of others")
     overrides: dict[str, Any] = {
         "data.train": paths_of(source, target, pairs) or None,
         "data.valid": paths_of(valid_source, valid_target, valid_pairs, "--valid-") or None,
@@ -100,7 +117,8 @@ def command(
     if prepared is not None and not (resume or start or base.training.start):  # those have their tokenizers
         tokenizer = load_prepared(prepared).report["tokenizer"]
         given = {f"tokenizer.{key}": value for key, value in tokenizer.items()} | given
-    translator = train(base.changed(given, set_ or []), out=out, resume=resume, device=check_device(device))
+    chosen = changed_by_options(base, given, set_ or [], _OPTIONS)
+    translator = train(chosen, out=out, resume=resume, device=check_device(device))
     if not is_main():
         return
     report = translator.training

@@ -112,7 +112,7 @@ def command(
 
     set_threads(threads)
     keep_freed_memory()
-    check_output(output, "--output")
+    check_output(output, "--output", input, prefix_file)
     attention = AttentionOutput(output_attention, attention_between)
     attention.check(output)
     if align_head and not (alignment or replace_unknown or attention.needs_words):
@@ -146,6 +146,11 @@ def command(
     given = [option for option, value in looking.items() if value]
     if given and not any(translator.attention_shape):
         raise UsageError(f"{' and '.join(given)}: the model was trained without attention; leave it out")
+
+    if replace_unknown and translator.target_tokenizer.unk_id is None:
+        raise UsageError(
+            "--replace-unknown: changes nothing, a vocabulary of pieces writes any word; leave it out"
+        )
 
     def answers(tell: Tell) -> Iterator[list[str]]:
         done = 0

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from headlights.view import AttentionMap
 
 
+_ENDINGS = {"html": (".html", ".htm"), "svg": (".svg",), "png": (".png",), "pdf": (".pdf",)}
+"""How the names of pictures end, unless they have no ending (a pipe)."""
+
+
 def command(
     model: Annotated[
         Path,
@@ -91,7 +95,7 @@ def command(
     """Draw the attention of a translation, or of a Hugging Face model over a text."""
     set_threads(threads)
     figures = {kind: path for kind, path in (("png", png), ("pdf", pdf)) if path is not None}
-    _check_outputs({"html": html, "svg": svg, "save": save, **figures})
+    _check_outputs({"html": html, "svg": svg, "save": save, **figures}, model, text_file)
     if figures:
         from headlights.view import heads, matrix  # noqa: F401 (says before the work what is not installed)
     if save is not None and save.suffix not in FORMATS:
@@ -129,10 +133,13 @@ def command(
         print(f"weights: {save}")
 
 
-def _check_outputs(paths: dict[str, Path | None]) -> None:
+def _check_outputs(paths: dict[str, Path | None], *inputs: Path | None) -> None:
     taken: dict[Path, str] = {}
     for option, path in paths.items():
-        check_output(path, f"--{option}")
+        check_output(path, f"--{option}", *inputs)
+        kinds = _ENDINGS.get(option)
+        if path is not None and kinds and path.suffix.lower() not in ("", *kinds):
+            raise UsageError(f"--{option} {path}: expected a name that ends in {' or '.join(kinds)}")
         if path is not None and (other := taken.setdefault(path.resolve(), option)) != option:
             raise UsageError(f"--{option} {path}: --{other} writes this file too; give each its own name")
 
