@@ -379,9 +379,7 @@ def test_a_run_without_its_state_keeps_its_models(toy_run: Path, tmp_path: Path)
     run = tmp_path / "run"
     shutil.copytree(toy_run, run)
     shutil.rmtree(run / "resume")
-    with pytest.raises(
-        FolderError, match=r"resume is missing; train on from its model .* --from \S+run$"
-    ):
+    with pytest.raises(FolderError, match=r"resume is missing; train on from its model .* --from \S+run$"):
         train(RunFolder(run).recipe(), out=run, resume=True, device="cpu", reporter=Reporter())
 
 
