@@ -258,3 +258,18 @@ def test_info_prints_what_a_bug_report_needs(headlights: Command, monkeypatch: p
     assert lines[0].startswith(f"headlights {__version__}, Python 3.")
     assert lines[1].startswith("torch 2.")
     assert lines[-1] == "no-such-package not installed"
+
+
+@pytest.mark.parametrize(("count", "output"), [("1", "said\ntaken apart\n"), ("2", "said\n")])
+def test_one_of_several_processes_ends_at_once(count: str, output: str) -> None:
+    code = (
+        "import atexit, headlights.cli as c; atexit.register(print, 'taken apart'); print('said'); c.leave(3)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "WORLD_SIZE": count},
+        check=False,
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (3, output, "")

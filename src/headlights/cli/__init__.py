@@ -2,7 +2,10 @@
 
 import importlib.util
 import io
+import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 NEEDED = ("typer", "rich", "pydantic", "tokenizers", "safetensors", "sacrebleu", "tomli_w", "numpy")
 
@@ -22,4 +25,21 @@ def main() -> None:
         from headlights.cli.app import run
     except KeyboardInterrupt:
         sys.exit(130)
-    sys.exit(run(sys.argv[1:]))
+    leave(run(sys.argv[1:]))
+
+
+def leave(status: int) -> NoReturn:
+    """End the process; if it is one of several that train together, without taking Python apart before.
+
+    Threads of torch.distributed may still be letting go of tensors, for which they need Python; where that is
+    on its way out already they are ended in the middle, and with them, by an abort, the process.
+
+    Args:
+        status: Of the exit.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        sys.exit(status)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # nobody reads it
+            stream.flush()
+    os._exit(status)
