@@ -3,8 +3,6 @@
 import errno
 import itertools
 import json
-import math
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -14,16 +12,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headlights.translation import judging, trainer, training
-from headlights.translation.corpus import CorpusError
-from headlights.translation.data import load_data
+from headlights.translation import trainer, training
 from headlights.translation.folders import FolderError, ModelFolder
 from headlights.translation.model import TranslationModel
 from headlights.translation.progress import Reporter
-from headlights.translation.rates import learning_rate
-from headlights.translation.recipe import RecipeError, TrainingConfig, check_recipe
 from headlights.translation.runs import RunFolder
-from headlights.translation.training import Interrupted, TrainingError, train
+from headlights.translation.training import Interrupted, train
 from headlights.translation.translator import Translator
 from headlights.translation.updates import Updater
 from tests.translation.toy import fingerprint, toy_content, toy_recipe, write_pairs
@@ -87,36 +81,6 @@ def test_every_validation_comes_at_its_update(tmp_path: Path) -> None:
     )
     entries = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
     assert [entry["update"] for entry in entries if "validation_bleu" in entry] == list(range(1, 51))
-
-
-def test_rate_warms_up_and_falls_along_a_cosine() -> None:
-    config = toy_recipe_config(warmup_updates=4, learning_rate=8.0, final_rate=0.25)
-    assert learning_rate(config, 0, 0.0) == 2.0  # a quarter of the warm-up
-    assert learning_rate(config, 3, 0.0) == 8.0
-    assert learning_rate(config, 100, 0.5) == pytest.approx(5.0)  # half way from 8 to 2
-    assert learning_rate(config, 100, 1.0) == pytest.approx(2.0)
-    assert learning_rate(config, 100, 3.0) == pytest.approx(2.0)
-    assert learning_rate(toy_recipe_config(warmup_updates=0, learning_rate=8.0), 0, 0.0) == 8.0
-
-
-def test_inverse_square_root_by_hand_and_as_published() -> None:
-    config = toy_recipe_config(schedule="inverse-sqrt", learning_rate=8.0, warmup_updates=4, final_rate=0.25)
-    rates = [learning_rate(config, update, done=0.7) for update in (0, 1, 3, 15, 24, 63, 1000)]
-    # 8 * (1/4, 2/4, 4/4), then 8 * sqrt(4 / n) for n = 16, 25, and at least 8 * 0.25 (from n = 64 on)
-    assert rates == pytest.approx([2.0, 4.0, 8.0, 4.0, 3.2, 2.0, 2.0])
-    # Vaswani et al. 2017, eq. 3, for E = 512 and 4000 updates of warm-up
-    published = toy_recipe_config(
-        schedule="inverse-sqrt", learning_rate=(512 * 4000) ** -0.5, warmup_updates=4000, final_rate=0.0
-    )
-    for n in (1, 77, 3999, 4000, 4001, 90_000):
-        expected = 512**-0.5 * min(n**-0.5, n * 4000**-1.5)
-        assert learning_rate(published, n - 1, 0.0) == pytest.approx(expected)
-    none = toy_recipe_config(schedule="inverse-sqrt", learning_rate=8.0, warmup_updates=0)
-    assert [learning_rate(none, update, 0.0) for update in (0, 3)] == pytest.approx([8.0, 4.0])
-
-
-def toy_recipe_config(**values: Any) -> Any:
-    return TrainingConfig(max_updates=1, **values)
 
 
 def test_run_says_what_it_does_and_logs_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,63 +290,6 @@ def test_full_disk_is_one_line_and_keeps_what_was_saved(
     assert fingerprint(tmp_path / "run") == fingerprint(toy_run)
 
 
-def test_loss_that_is_no_number_stops_and_says_what_helps(
-    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loss, calls = TranslationModel.loss, itertools.count(1)
-
-    def diverging(self: TranslationModel, batch: Any, **options: Any) -> Any:
-        found = loss(self, batch, **options)
-        bad = self.training and next(calls) in (3, 14)
-        return found._replace(cross_entropy=found.cross_entropy * math.nan) if bad else found
-
-    monkeypatch.setattr(TranslationModel, "loss", diverging)
-    recipe = RunFolder(toy_run).recipe()
-    with pytest.raises(
-        TrainingError,
-        match=r"loss of update 3 is nan \(epoch 1, batch 3 of \d+: .*/train.tsv:\d+, .* and \d+ more\); ",
-    ):
-        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
-    with pytest.raises(TrainingError, match=r"loss of update 11 is nan .*; go on from the last save"):
-        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
-
-
-def test_a_gradient_that_is_no_number_names_all_batches_it_may_be_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(math.inf))
-    content = toy_content(tmp_path, accumulate=3)
-    every = len(load_data(check_recipe(content, "toy")).train.plan(0))
-    count = sum(map(len, load_data(check_recipe(content, "toy")).train.plan(0)[:3]))
-    with pytest.raises(TrainingError) as caught:
-        train(content, out=tmp_path / "run", device="cpu", reporter=Reporter())
-    assert f"the gradient of update 1 is inf (epoch 1, batch 1 of {every}: " in str(caught.value)
-    assert f"and {count - 5} more)" in str(caught.value)
-
-
-def test_validation_loss_that_is_no_number_is_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(judging, "validation_loss", lambda *_: math.inf)
-    with pytest.raises(TrainingError, match=r"the validation loss after update 8 is inf; train again with"):
-        train(toy_recipe(tmp_path), out=tmp_path / "run", device="cpu", reporter=Reporter())
-    assert os.listdir(tmp_path / "run") == ["recipe.toml"]
-
-
-def test_a_model_that_breaks_just_before_a_validation_is_named_by_its_update(tmp_path: Path) -> None:
-    steep = {"learning_rate": 1e30, "warmup_updates": 0, "clip": 1e30, "validations": 24}
-    with pytest.raises(TrainingError, match=r"the validation loss after update 1 is nan; train again"):
-        train(toy_recipe(tmp_path, **steep), out=tmp_path / "run", device="cpu", reporter=Reporter())
-
-
-def test_a_run_without_its_state_keeps_its_models(toy_run: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(toy_run, run)
-    shutil.rmtree(run / "resume")
-    with pytest.raises(FolderError, match=r"resume is missing; train on from its model .* --from \S+run$"):
-        train(RunFolder(run).recipe(), out=run, resume=True, device="cpu", reporter=Reporter())
-
-
 def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(tmp_path)
     with pytest.raises(FolderError, match=r"none holds no run to continue"):
@@ -407,13 +314,6 @@ def test_no_run_changed_data_and_full_folder_are_refused(toy_run: Path, tmp_path
             train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
         path.write_text("".join(lines), encoding="utf-8")
     train(recipe, out=tmp_path / "run", resume=True, device="cpu", reporter=Reporter())
-
-
-def test_data_of_which_nothing_is_left_is_the_inputs_fault(tmp_path: Path) -> None:
-    recipe = toy_recipe(tmp_path).changed({"data.max_length": 1})
-    with pytest.raises(CorpusError, match=r"train.tsv: every sentence pair has a side of more than 1 tok"):
-        train(recipe, out=tmp_path / "run", reporter=Reporter())
-    assert not (tmp_path / "run").exists()
 
 
 def test_training_stops_early_when_nothing_gets_better(
@@ -463,13 +363,6 @@ def test_all_that_a_state_may_hold_is_taken_up_together(
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
     state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
     assert (state["waited"], state["best"]["update"], state["best"]["averaged"]) == (3, 6, True)
-
-
-def test_a_model_that_cannot_be_built_is_the_recipes_fault(tmp_path: Path) -> None:
-    recipe = toy_recipe(tmp_path).changed({"model.embed_dim": 10**18})
-    with pytest.raises(RecipeError, match=r"model: cannot be built here: Storage size calc.*; choose sm"):
-        train(recipe, out=tmp_path / "run", device="cpu", reporter=Reporter())
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_state_from_earlier_versions_goes_on(toy_run: Path, tmp_path: Path) -> None:
