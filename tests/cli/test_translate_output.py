@@ -139,3 +139,7 @@ def test_no_input_is_written_over(headlights: Command, tmp_path: Path) -> None:
         assert headlights("translate", tmp_path / "no-model", *options).error == (
             f"--output {options[-1]}: is what is read, and would be lost; choose another name"
         )
+    lines = text.rename(tmp_path / "text.jsonl")
+    assert headlights("translate", tmp_path / "no-model", lines, "--output-attention", lines).error == (
+        f"--output-attention {lines}: is what is read, and would be lost; choose another name"
+    )

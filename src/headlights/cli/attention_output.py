@@ -51,11 +51,12 @@ class AttentionOutput(NamedTuple):
         """How many lines to translate together: few, where much is kept of each."""
         return CHUNK_WITH_TOKENS if self.needs_tokens else CHUNK
 
-    def check(self, text: Path | None) -> None:
+    def check(self, text: Path | None, *inputs: Path | None) -> None:
         """Refuse what cannot be written, before the work for it is done.
 
         Args:
             text: Where the translations go; None: standard output.
+            *inputs: What the command reads.
 
         Raises:
             UsageError: The name says no format, options do not go together, or the file cannot be written.
@@ -72,7 +73,7 @@ class AttentionOutput(NamedTuple):
                 f"{_OPTION} {path}: expected a name that ends in {', '.join(LINES)}, or for one line of text "
                 f"in {', '.join(FORMATS)}"
             )
-        check_output(path, _OPTION)
+        check_output(path, _OPTION, *inputs)
         if text is not None and text.resolve() == path.resolve():
             raise UsageError(f"{_OPTION} {path}: --output writes this file too; give each its own name")
 

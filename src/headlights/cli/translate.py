@@ -114,7 +114,7 @@ def command(
     keep_freed_memory()
     check_output(output, "--output", input, prefix_file)
     attention = AttentionOutput(output_attention, attention_between)
-    attention.check(output)
+    attention.check(output, input, prefix_file)
     if align_head and not (alignment or replace_unknown or attention.needs_words):
         raise UsageError(
             f"--align-head {align_head}: changes nothing without --alignment, --replace-unknown or "
